@@ -1,0 +1,41 @@
+# mlxcel_module(NAME [DEPENDS target...]): a static library mlxcel_NAME from this folder's *.cc, and, from its
+# *_test.cc, one test program mlxcel_NAME_test. Tests run in the source tree, so they find tests/data.
+function(mlxcel_module name)
+  cmake_parse_arguments(arg "" "" "DEPENDS;EXCLUDE" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} *.cc */*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  foreach(pattern ${arg_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX "${pattern}")
+    list(FILTER tests EXCLUDE REGEX "${pattern}")
+  endforeach()
+  if(sources)
+    add_library(mlxcel_${name} STATIC ${sources})
+    target_include_directories(mlxcel_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(mlxcel_${name} PUBLIC ${arg_DEPENDS} PRIVATE mlxcel_flags)
+  else()
+    add_library(mlxcel_${name} INTERFACE)
+    target_include_directories(mlxcel_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(mlxcel_${name} INTERFACE ${arg_DEPENDS})
+  endif()
+  if(MLXCEL_BUILD_TESTS AND tests)
+    mlxcel_test(${name}_test SOURCES ${tests} DEPENDS mlxcel_${name})
+  endif()
+endfunction()
+
+# mlxcel_test(NAME SOURCES file... DEPENDS target... [LABELS label...]): one gtest program, one ctest entry.
+# MLXCEL_SOURCE_DIR and MLXCEL_SHARED_DIR tell tests where tests/data and the optional outside fixtures are.
+function(mlxcel_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 600)
+  endif()
+  add_executable(mlxcel_${name} ${arg_SOURCES})
+  target_link_libraries(mlxcel_${name} PRIVATE ${arg_DEPENDS} GTest::gtest GTest::gtest_main mlxcel_flags)
+  target_compile_definitions(mlxcel_${name} PRIVATE
+    MLXCEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MLXCEL_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared"
+    MLXCEL_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND mlxcel_${name} ${arg_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()
