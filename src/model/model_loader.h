@@ -19,7 +19,10 @@
 
 namespace mlxcel {
 
-// All weights by role: matrices as views into the checkpoint, vectors (norms, biases, sinks) widened to f32.
+// All weights by role: matrices as views into the checkpoint, vectors (norms, biases, sinks) widened to f32. Norm
+// weights include NormSpec::weight_offset already (one f32 addition). Biases of a q/k projection are in the order of
+// the matrix's rows as source_row() sees them. Per-head norm weights (HeadNormSpec::per_head_weights) are one vector
+// [num_heads * head_dim] under expert 0.
 class ModelWeights {
  public:
   const WeightMatrix* matrix(int layer, WeightRole role, int expert = 0) const;      // nullptr when absent
@@ -27,7 +30,8 @@ class ModelWeights {
   void set_matrix(WeightKey key, WeightMatrix matrix) { matrices_[key] = std::move(matrix); }
   void set_vector(WeightKey key, std::vector<float> values) { vectors_[key] = std::move(values); }
   const std::map<WeightKey, WeightMatrix>& matrices() const { return matrices_; }
-  // Keeps bytes alive that no mapping holds (a transposed or strided source rewritten at load).
+  // Keeps bytes alive that no mapping holds (a transposed or strided source rewritten at load). Moving this object
+  // leaves them where they are.
   std::span<const std::byte> adopt(std::vector<std::byte> bytes);
 
  private:

@@ -23,7 +23,8 @@ enum class NormKind { kRms, kLayer };
 struct NormSpec {
   NormKind kind = NormKind::kRms;
   float epsilon = 1e-6f;
-  float weight_offset = 0.0f;  // Gemma, Nemotron: the stored weight is w - 1, so this is 1
+  // Gemma, Nemotron: the stored weight is w - 1, so this is 1. load_model() adds it: runners use the vectors as they are.
+  float weight_offset = 0.0f;
   bool has_weight = true;
   bool has_bias = false;
 };
@@ -56,7 +57,7 @@ struct HeadNormSpec {
   NormSpec norm;
   HeadNormScope scope = HeadNormScope::kPerHead;
   bool after_rope = false;       // Hunyuan
-  bool per_head_weights = false; // StableLM 2: every head has weights of its own; else one [head_dim] for all
+  bool per_head_weights = false; // StableLM 2: [num_heads * head_dim], every head its own; else one [head_dim] for all
 };
 
 struct AttentionSpec {
@@ -144,7 +145,8 @@ struct MoeSpec {
   bool correction_bias = false;            // added to scores for the choice only
   int num_groups = 1, groups_per_token = 1;  // group-limited routing
   bool expert_bias = false;
-  std::optional<float> swiglu_limit;       // GPT-OSS clamped SwiGLU: (up + 1) * gate * sigmoid(alpha * gate)
+  // GPT-OSS: g = min(gate, limit); u = clamp(up, -limit, limit); (u + 1) * (g * sigmoid(alpha * g)); else act(g) * u.
+  std::optional<float> swiglu_limit;
   float swiglu_alpha = 1.702f;
   std::optional<DenseMlpSpec> shared;      // shared expert(s)
   bool shared_gate = false;                // sigmoid gate of the shared expert (Qwen2-MoE)

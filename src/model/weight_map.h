@@ -38,7 +38,9 @@ std::string_view weight_role_name(WeightRole role);
 struct TensorSource {
   std::string name;                         // tensor, without ".weight" suffix rules: the exact name in the file
   int64_t row_begin = 0, row_end = -1;      // rows of a fused tensor; -1: to the end
-  int64_t row_stride = 1;                   // GPT-OSS: every second row of gate_up
+  // Of the range, only the first row_block of every row_period rows (0: all). GPT-OSS: gate_up alternates (1 of 2);
+  // GPT-NeoX: q, k and v alternate per head (head_dim of 3 * head_dim).
+  int64_t row_block = 0, row_period = 0;
   std::optional<int> expert;                // slice of a stacked [experts, rows, columns] tensor
   int interleaved_heads = 0;                // GGUF llama q/k permutation to undo (also for biases)
   bool transposed = false;                  // stored [columns, rows] (GPT-2, GPT-OSS)
@@ -55,7 +57,7 @@ struct WeightKey {
 struct WeightMap {
   std::map<WeightKey, TensorSource> sources;
   // Tensors that a checkpoint may carry and that mean nothing here ("rotary_emb.inv_freq", a vision tower, ...):
-  // exact names or prefixes ending in '*'.
+  // names in which '*' stands for any characters.
   std::vector<std::string> ignored;
 
   void add(int layer, WeightRole role, TensorSource source) { sources[{layer, role, 0}] = std::move(source); }
