@@ -9,14 +9,20 @@
 
 namespace mlxcel {
 
-AppendPlan::AppendPlan(AppendPlan&& other) noexcept { *this = std::move(other); }
+AppendPlan::AppendPlan(AppendPlan&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)),
+      base_length_(std::exchange(other.base_length_, 0)),
+      num_rows_(std::exchange(other.num_rows_, 0)),
+      taken_(std::exchange(other.taken_, {})),
+      copies_(std::exchange(other.copies_, {})) {}
 
 AppendPlan& AppendPlan::operator=(AppendPlan&& other) noexcept {
-  std::swap(pool_, other.pool_);
-  std::swap(base_length_, other.base_length_);
-  std::swap(num_rows_, other.num_rows_);
-  std::swap(taken_, other.taken_);
-  std::swap(copies_, other.copies_);
+  AppendPlan incoming(std::move(other));  // holds our old blocks after the swaps and gives them back
+  std::swap(pool_, incoming.pool_);
+  std::swap(base_length_, incoming.base_length_);
+  std::swap(num_rows_, incoming.num_rows_);
+  std::swap(taken_, incoming.taken_);
+  std::swap(copies_, incoming.copies_);
   return *this;
 }
 
@@ -41,9 +47,18 @@ Result<SequenceCache> SequenceCache::dense(DenseSlots& slots, const KvLayout& la
   return cache;
 }
 
-SequenceCache::SequenceCache(SequenceCache&& other) noexcept { *this = std::move(other); }
+SequenceCache::SequenceCache(SequenceCache&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)),
+      slots_(std::exchange(other.slots_, nullptr)),
+      slot_(std::exchange(other.slot_, -1)),
+      can_trim_(other.can_trim_),
+      length_(std::exchange(other.length_, 0)),
+      first_visible_(std::exchange(other.first_visible_, 0)),
+      num_pinned_(std::exchange(other.num_pinned_, 0)),
+      blocks_(std::exchange(other.blocks_, {})) {}
 
-SequenceCache& SequenceCache::operator=(SequenceCache&& other) noexcept {
+SequenceCache& SequenceCache::operator=(SequenceCache&& moved) noexcept {
+  SequenceCache other(std::move(moved));  // holds our old rows after the swaps and gives them back
   std::swap(pool_, other.pool_);
   std::swap(slots_, other.slots_);
   std::swap(slot_, other.slot_);
@@ -83,8 +98,7 @@ Result<AppendPlan> SequenceCache::plan_append(int64_t num_rows) const {
   const int64_t block_size = pool_->block_size();
   const int64_t tail_rows = length_ % block_size;
   const bool must_fork = tail_rows != 0 && pool_->references(blocks_.back()) > 1;
-  const int64_t fresh =
-      ceil_div(length_ + num_rows, block_size) - static_cast<int64_t>(blocks_.size());
+  const int64_t fresh = ceil_div(length_ + num_rows, block_size) - static_cast<int64_t>(blocks_.size());
   const int64_t needed = fresh + (must_fork ? 1 : 0);
   if (needed > pool_->num_free()) {
     return make_error(ErrorKind::kResourceExhausted, "the key/value cache has too few free blocks",
@@ -152,8 +166,9 @@ Result<int64_t> SequenceCache::trim_front(int64_t num_rows, int64_t keep) {
                       "0 or more", std::to_string(num_rows) + " rows, " + std::to_string(keep) + " kept");
   }
   if (first_visible_ > 0 && keep != num_pinned_) {
-    return make_error(ErrorKind::kInvalidArgument, "the kept rows of a sequence cannot change once rows were dropped",
-                      "", std::to_string(num_pinned_) + " kept rows", std::to_string(keep));
+    return make_error(ErrorKind::kInvalidArgument,
+                      "the kept rows of a sequence cannot change once rows were dropped", "",
+                      std::to_string(num_pinned_) + " kept rows", std::to_string(keep));
   }
   const int64_t oldest = std::max(first_visible_, keep);  // of the rows that may go
   const int64_t dropped = std::clamp<int64_t>(length_ - oldest, 0, num_rows);
