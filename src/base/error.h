@@ -45,8 +45,8 @@ struct Error {
 
 inline Error make_error(ErrorKind kind, std::string what, std::string where = {}, std::string expected = {},
                         std::string found = {}, std::string hint = {}) {
-  return Error{kind,           std::move(what),  std::move(where), std::move(expected),
-               std::move(found), std::move(hint)};
+  return Error{kind,           std::move(what), std::move(where), std::move(expected), std::move(found),
+               std::move(hint)};
 }
 
 struct Unit {};
@@ -55,13 +55,16 @@ struct Unit {};
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}     // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Error error)
+      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
 
-  // REQUIRES: ok(). Asking a failed Result for its value is a broken invariant and aborts with the error's text.
+  // REQUIRES: ok(). Asking a failed Result for its value is a broken invariant and aborts with the error's
+  // text.
   T& value() & { return check_ok(), std::get<0>(state_); }
   const T& value() const& { return check_ok(), std::get<0>(state_); }
   T&& value() && { return check_ok(), std::get<0>(std::move(state_)); }
@@ -98,24 +101,24 @@ inline Status ok_status() { return Status(Unit{}); }
 }  // namespace mlxcel
 
 // A broken invariant of ours: prints and aborts, in release builds too.
-#define MLXCEL_CHECK(condition)                                                        \
-  do {                                                                                 \
-    if (!(condition)) [[unlikely]]                                                     \
-      ::mlxcel::check_failed(#condition, __FILE__, __LINE__, std::string_view());      \
+#define MLXCEL_CHECK(condition)                                                   \
+  do {                                                                            \
+    if (!(condition)) [[unlikely]]                                                \
+      ::mlxcel::check_failed(#condition, __FILE__, __LINE__, std::string_view()); \
   } while (false)
-#define MLXCEL_CHECK_MSG(condition, message)                                           \
-  do {                                                                                 \
-    if (!(condition)) [[unlikely]]                                                     \
-      ::mlxcel::check_failed(#condition, __FILE__, __LINE__, (message));               \
+#define MLXCEL_CHECK_MSG(condition, message)                             \
+  do {                                                                   \
+    if (!(condition)) [[unlikely]]                                       \
+      ::mlxcel::check_failed(#condition, __FILE__, __LINE__, (message)); \
   } while (false)
 
 #define MLXCEL_CONCAT_INNER(a, b) a##b
 #define MLXCEL_CONCAT(a, b) MLXCEL_CONCAT_INNER(a, b)
 // Returns the error of a failed Status or Result from the calling function.
-#define MLXCEL_RETURN_IF_ERROR(expression)                                             \
-  do {                                                                                 \
-    auto mlxcel_status = (expression);                                                 \
-    if (!mlxcel_status.ok()) return std::move(mlxcel_status).error();                  \
+#define MLXCEL_RETURN_IF_ERROR(expression)                            \
+  do {                                                                \
+    auto mlxcel_status = (expression);                                \
+    if (!mlxcel_status.ok()) return std::move(mlxcel_status).error(); \
   } while (false)
 // MLXCEL_ASSIGN_OR_RETURN(auto x, f()): declares x from f()'s value, or returns f()'s error.
 #define MLXCEL_ASSIGN_OR_RETURN(declaration, expression) \

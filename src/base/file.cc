@@ -69,7 +69,9 @@ MappedFile::~MappedFile() {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      path_(std::move(other.path_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
@@ -92,16 +94,20 @@ void advise(const std::byte* data, uint64_t file_size, uint64_t offset, uint64_t
 }
 }  // namespace
 
-void MappedFile::release(uint64_t offset, uint64_t size) const { advise(data_, size_, offset, size, MADV_DONTNEED); }
-void MappedFile::will_need(uint64_t offset, uint64_t size) const { advise(data_, size_, offset, size, MADV_WILLNEED); }
+void MappedFile::release(uint64_t offset, uint64_t size) const {
+  advise(data_, size_, offset, size, MADV_DONTNEED);
+}
+void MappedFile::will_need(uint64_t offset, uint64_t size) const {
+  advise(data_, size_, offset, size, MADV_WILLNEED);
+}
 
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return system_error("cannot open file", path, errno);
   MLXCEL_ASSIGN_OR_RETURN(const uint64_t size, size_of_regular_file(fd.get(), path));
   if (size > max_bytes) {
-    return make_error(ErrorKind::kInvalidData, "file is too large", path, fmt::format("at most {} bytes", max_bytes),
-                      fmt::format("{} bytes", size));
+    return make_error(ErrorKind::kInvalidData, "file is too large", path,
+                      fmt::format("at most {} bytes", max_bytes), fmt::format("{} bytes", size));
   }
   std::string text(size, '\0');
   size_t done = 0;
@@ -177,7 +183,8 @@ Result<std::string> join_inside(const std::string& directory, std::string_view r
     return make_error(ErrorKind::kInvalidData, "file name leaves its folder", directory,
                       "a name inside the folder", fmt::format("\"{}\"", relative));
   };
-  if (relative.empty() || relative.front() == '/' || relative.find('\0') != std::string_view::npos) return refuse();
+  if (relative.empty() || relative.front() == '/' || relative.find('\0') != std::string_view::npos)
+    return refuse();
   for (size_t begin = 0; begin <= relative.size();) {
     const size_t slash = std::min(relative.find('/', begin), relative.size());
     const std::string_view part = relative.substr(begin, slash - begin);

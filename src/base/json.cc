@@ -13,7 +13,8 @@
 
 namespace mlxcel {
 
-// ---- objects -------------------------------------------------------------------------------------------------------
+// ---- objects
+// -------------------------------------------------------------------------------------------------------
 
 namespace {
 constexpr size_t kIndexFrom = 16;  // members; below, a linear search is faster than a binary one
@@ -54,14 +55,16 @@ void JsonObject::set(std::string key, JsonValue value) {
 }
 
 bool JsonObject::erase(std::string_view key) {
-  const auto it = std::find_if(members_.begin(), members_.end(), [&](const JsonMember& m) { return m.first == key; });
+  const auto it =
+      std::find_if(members_.begin(), members_.end(), [&](const JsonMember& m) { return m.first == key; });
   if (it == members_.end()) return false;
   members_.erase(it);
   index_.clear();
   return true;
 }
 
-// ---- values --------------------------------------------------------------------------------------------------------
+// ---- values
+// --------------------------------------------------------------------------------------------------------
 
 JsonValue::JsonValue(uint64_t v) {
   if (v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -94,22 +97,32 @@ bool operator==(const JsonValue& a, const JsonValue& b) {
   return true;
 }
 
-// ---- reading -------------------------------------------------------------------------------------------------------
+// ---- reading
+// -------------------------------------------------------------------------------------------------------
 
-// simdjson's tree copied into ours; members go straight into the vector, duplicates are settled once at the end.
+// simdjson's tree copied into ours; members go straight into the vector, duplicates are settled once at the
+// end.
 class JsonBuilder {
  public:
   static JsonValue build(simdjson::dom::element element) {
     using simdjson::dom::element_type;
     switch (element.type()) {
-      case element_type::NULL_VALUE: return {};
-      case element_type::BOOL: return JsonValue(bool(element.get_bool().value_unsafe()));
-      case element_type::INT64: return JsonValue(int64_t{element.get_int64().value_unsafe()});
-      case element_type::UINT64: return JsonValue(uint64_t{element.get_uint64().value_unsafe()});
-      case element_type::DOUBLE: return JsonValue(double{element.get_double().value_unsafe()});
-      case element_type::STRING: return string(element.get_string().value_unsafe());
-      case element_type::ARRAY: return array(element.get_array().value_unsafe());
-      case element_type::OBJECT: return object(element.get_object().value_unsafe());
+      case element_type::NULL_VALUE:
+        return {};
+      case element_type::BOOL:
+        return JsonValue(bool(element.get_bool().value_unsafe()));
+      case element_type::INT64:
+        return JsonValue(int64_t{element.get_int64().value_unsafe()});
+      case element_type::UINT64:
+        return JsonValue(uint64_t{element.get_uint64().value_unsafe()});
+      case element_type::DOUBLE:
+        return JsonValue(double{element.get_double().value_unsafe()});
+      case element_type::STRING:
+        return string(element.get_string().value_unsafe());
+      case element_type::ARRAY:
+        return array(element.get_array().value_unsafe());
+      case element_type::OBJECT:
+        return object(element.get_object().value_unsafe());
     }
     return {};
   }
@@ -191,11 +204,12 @@ int escape_at(std::string_view text, size_t i) {
   return unit;
 }
 
-// simdjson refuses lone surrogates and Python's non-finite numbers; the first become \ufffd, the second marked strings
-// that JsonBuilder turns back. Everything else is left as it is.
+// simdjson refuses lone surrogates and Python's non-finite numbers; the first become \ufffd, the second
+// marked strings that JsonBuilder turns back. Everything else is left as it is.
 class Preprocessor {
  public:
-  Preprocessor(std::string_view text, bool allow_non_finite) : text_(text), allow_non_finite_(allow_non_finite) {}
+  Preprocessor(std::string_view text, bool allow_non_finite)
+      : text_(text), allow_non_finite_(allow_non_finite) {}
 
   std::string run() {
     out_.reserve(text_.size() + 16);
@@ -277,7 +291,8 @@ bool needs_preprocessing(std::string_view text, bool allow_non_finite) {
 Result<JsonValue> parse_json(std::string_view text, std::string_view where, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
     return make_error(ErrorKind::kInvalidData, "JSON text is too large", std::string(where),
-                      fmt::format("at most {} bytes", limits.max_bytes), fmt::format("{} bytes", text.size()));
+                      fmt::format("at most {} bytes", limits.max_bytes),
+                      fmt::format("{} bytes", text.size()));
   }
   std::string prepared;
   if (needs_preprocessing(text, limits.allow_non_finite)) {
@@ -296,7 +311,8 @@ Result<JsonValue> parse_json(std::string_view text, std::string_view where, cons
                       fmt::format("at most {} levels", limits.max_depth));
   }
   if (code != simdjson::SUCCESS) {
-    return make_error(ErrorKind::kInvalidData, "malformed JSON", std::string(where), {}, simdjson::error_message(code));
+    return make_error(ErrorKind::kInvalidData, "malformed JSON", std::string(where), {},
+                      simdjson::error_message(code));
   }
   return JsonBuilder::build(root);
 }
@@ -306,7 +322,8 @@ Result<JsonValue> parse_json_file(const std::string& path, const JsonLimits& lim
   return parse_json(text, path, limits);
 }
 
-// ---- writing -------------------------------------------------------------------------------------------------------
+// ---- writing
+// -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -395,13 +412,27 @@ void write_json_string(std::string& out, std::string_view text, bool ascii_only)
   for (size_t i = 0; i < text.size();) {
     const Utf8Char c = decode_utf8(text, i);
     switch (c.code) {
-      case '"': out.append("\\\""); break;
-      case '\\': out.append("\\\\"); break;
-      case '\n': out.append("\\n"); break;
-      case '\r': out.append("\\r"); break;
-      case '\t': out.append("\\t"); break;
-      case '\b': out.append("\\b"); break;
-      case '\f': out.append("\\f"); break;
+      case '"':
+        out.append("\\\"");
+        break;
+      case '\\':
+        out.append("\\\\");
+        break;
+      case '\n':
+        out.append("\\n");
+        break;
+      case '\r':
+        out.append("\\r");
+        break;
+      case '\t':
+        out.append("\\t");
+        break;
+      case '\b':
+        out.append("\\b");
+        break;
+      case '\f':
+        out.append("\\f");
+        break;
       default:
         if (c.code < 0x20 || c.code == 0x7F || (ascii_only && c.code > 0x7E)) {
           write_escape(out, c.code);
@@ -428,7 +459,8 @@ std::string to_json(const JsonValue& value, const JsonWriteOptions& options) {
   return out;
 }
 
-// ---- typed keys ----------------------------------------------------------------------------------------------------
+// ---- typed keys
+// ----------------------------------------------------------------------------------------------------
 
 Error JsonReader::type_error(std::string_view key, std::string_view expected) const {
   const JsonValue* value = object_.find_set(key);

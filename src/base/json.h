@@ -1,5 +1,5 @@
-// JSON as a value: objects keep the order of their keys (tool schemas are rendered into prompts), the last of two
-// equal keys wins at the place of the first, lone surrogates become U+FFFD, integers stay integers.
+// JSON as a value: objects keep the order of their keys (tool schemas are rendered into prompts), the last of
+// two equal keys wins at the place of the first, lone surrogates become U+FFFD, integers stay integers.
 //
 // Reading is simdjson's; writing is ours (appends to a string, never throws, replaces invalid UTF-8).
 // Threads: values; no shared state.
@@ -53,18 +53,18 @@ class JsonObject {
 
 class JsonValue {
  public:
-  JsonValue() = default;                                                     // null
-  JsonValue(std::nullptr_t) {}                                               // NOLINT(google-explicit-constructor)
-  JsonValue(bool v) : data_(v) {}                                            // NOLINT(google-explicit-constructor)
-  JsonValue(int v) : data_(int64_t{v}) {}                                    // NOLINT(google-explicit-constructor)
-  JsonValue(int64_t v) : data_(v) {}                                         // NOLINT(google-explicit-constructor)
-  JsonValue(uint64_t v);                                                     // NOLINT(google-explicit-constructor) above int64: double
-  JsonValue(double v) : data_(v) {}                                          // NOLINT(google-explicit-constructor)
-  JsonValue(std::string v) : data_(std::move(v)) {}                          // NOLINT(google-explicit-constructor)
-  JsonValue(std::string_view v) : data_(std::string(v)) {}                   // NOLINT(google-explicit-constructor)
-  JsonValue(const char* v) : data_(std::string(v)) {}                        // NOLINT(google-explicit-constructor)
-  JsonValue(JsonArray v) : data_(std::move(v)) {}                            // NOLINT(google-explicit-constructor)
-  JsonValue(JsonObject v) : data_(std::move(v)) {}                           // NOLINT(google-explicit-constructor)
+  JsonValue() = default;                   // null
+  JsonValue(std::nullptr_t) {}             // NOLINT(google-explicit-constructor)
+  JsonValue(bool v) : data_(v) {}          // NOLINT(google-explicit-constructor)
+  JsonValue(int v) : data_(int64_t{v}) {}  // NOLINT(google-explicit-constructor)
+  JsonValue(int64_t v) : data_(v) {}       // NOLINT(google-explicit-constructor)
+  JsonValue(uint64_t v);                   // NOLINT(google-explicit-constructor) above int64: double
+  JsonValue(double v) : data_(v) {}        // NOLINT(google-explicit-constructor)
+  JsonValue(std::string v) : data_(std::move(v)) {}         // NOLINT(google-explicit-constructor)
+  JsonValue(std::string_view v) : data_(std::string(v)) {}  // NOLINT(google-explicit-constructor)
+  JsonValue(const char* v) : data_(std::string(v)) {}       // NOLINT(google-explicit-constructor)
+  JsonValue(JsonArray v) : data_(std::move(v)) {}           // NOLINT(google-explicit-constructor)
+  JsonValue(JsonObject v) : data_(std::move(v)) {}          // NOLINT(google-explicit-constructor)
 
   bool is_null() const { return data_.index() == 0; }
   bool is_bool() const { return data_.index() == 1; }
@@ -87,7 +87,8 @@ class JsonValue {
   const JsonObject& as_object() const { return std::get<6>(data_); }
   JsonObject& as_object() { return std::get<6>(data_); }
 
-  // Member of an object, or nullptr when this is no object or has no such key. A null member is returned as such.
+  // Member of an object, or nullptr when this is no object or has no such key. A null member is returned as
+  // such.
   const JsonValue* find(std::string_view key) const { return is_object() ? as_object().find(key) : nullptr; }
   // As find, but a null member counts as absent (config files write null for "not set").
   const JsonValue* find_set(std::string_view key) const {
@@ -108,11 +109,11 @@ Result<JsonValue> parse_json(std::string_view text, std::string_view where, cons
 Result<JsonValue> parse_json_file(const std::string& path, const JsonLimits& limits = {});
 
 struct JsonWriteOptions {
-  int indent = -1;            // below zero: compact, else spaces per level
-  bool ascii_only = false;    // escape everything above U+007F
+  int indent = -1;          // below zero: compact, else spaces per level
+  bool ascii_only = false;  // escape everything above U+007F
 };
-// Appends the text of `value`. Doubles are the shortest decimal that reads back to the same value; non-finite ones
-// become null. Invalid UTF-8 becomes U+FFFD.
+// Appends the text of `value`. Doubles are the shortest decimal that reads back to the same value; non-finite
+// ones become null. Invalid UTF-8 becomes U+FFFD.
 void write_json(std::string& out, const JsonValue& value, const JsonWriteOptions& options = {});
 std::string to_json(const JsonValue& value, const JsonWriteOptions& options = {});
 // Appends a quoted, escaped JSON string.
@@ -128,7 +129,8 @@ class JsonReader {
   const JsonValue& object() const { return object_; }
   const std::string& where() const { return where_; }
   bool has(std::string_view key) const { return object_.find_set(key) != nullptr; }
-  Result<int64_t> integer(std::string_view key, std::optional<int64_t> fallback = std::nullopt) const;  // 3.0 is an integer too
+  Result<int64_t> integer(std::string_view key,
+                          std::optional<int64_t> fallback = std::nullopt) const;  // 3.0 is an integer too
   Result<double> number(std::string_view key, std::optional<double> fallback = std::nullopt) const;
   Result<bool> boolean(std::string_view key, std::optional<bool> fallback = std::nullopt) const;
   Result<std::string> string(std::string_view key, std::optional<std::string> fallback = std::nullopt) const;

@@ -1,5 +1,6 @@
 // Log lines to stderr (or a callback), one write per line. Never a prompt, never a key.
-// Threads: any; lines are not interleaved. The level is set once at start-up by apps/ and may be raised later.
+// Threads: any; lines are not interleaved. The level is set once at start-up by apps/ and may be raised
+// later.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +27,8 @@ void log_error(fmt::format_string<Args...> f, Args&&... args) {
 }
 template <typename... Args>
 void log_warning(fmt::format_string<Args...> f, Args&&... args) {
-  if (log_enabled(LogLevel::kWarning)) log_message(LogLevel::kWarning, fmt::format(f, std::forward<Args>(args)...));
+  if (log_enabled(LogLevel::kWarning))
+    log_message(LogLevel::kWarning, fmt::format(f, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void log_info(fmt::format_string<Args...> f, Args&&... args) {
@@ -34,7 +36,8 @@ void log_info(fmt::format_string<Args...> f, Args&&... args) {
 }
 template <typename... Args>
 void log_debug(fmt::format_string<Args...> f, Args&&... args) {
-  if (log_enabled(LogLevel::kDebug)) log_message(LogLevel::kDebug, fmt::format(f, std::forward<Args>(args)...));
+  if (log_enabled(LogLevel::kDebug))
+    log_message(LogLevel::kDebug, fmt::format(f, std::forward<Args>(args)...));
 }
 
 }  // namespace mlxcel

@@ -26,11 +26,12 @@ inline void relax() {
 #endif
 }
 
-// A worker that finds no job spins this often before it sleeps. About 20 us on a 3 GHz core (a pause is some 40 to 140
-// cycles): longer than the gap between two kernels of one step, far shorter than anything a person notices.
+// A worker that finds no job spins this often before it sleeps. About 20 us on a 3 GHz core (a pause is some
+// 40 to 140 cycles): longer than the gap between two kernels of one step, far shorter than anything a person
+// notices.
 constexpr int kSpins = 600;
-// At a barrier the other threads arrive within one kernel's imbalance; after this many pauses the thread yields so
-// that a machine with fewer free cores than threads still makes progress.
+// At a barrier the other threads arrive within one kernel's imbalance; after this many pauses the thread
+// yields so that a machine with fewer free cores than threads still makes progress.
 constexpr int kBarrierSpins = 4000;
 
 }  // namespace
@@ -64,7 +65,8 @@ struct ThreadPool::State {
   // False: the pool is stopping.
   bool wait_for_job(uint64_t seen) {
     for (int i = 0; i < kSpins; ++i) {
-      if (generation.load(std::memory_order_acquire) != seen) return !stopping.load(std::memory_order_acquire);
+      if (generation.load(std::memory_order_acquire) != seen)
+        return !stopping.load(std::memory_order_acquire);
       relax();
     }
     std::unique_lock lock(mutex);

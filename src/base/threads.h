@@ -1,8 +1,8 @@
-// One fork-join pool for kernels: a fixed number of threads, the caller being thread 0. Workers spin briefly between
-// jobs (a decode step is many short jobs) and then sleep, so an idle program uses no CPU.
+// One fork-join pool for kernels: a fixed number of threads, the caller being thread 0. Workers spin briefly
+// between jobs (a decode step is many short jobs) and then sleep, so an idle program uses no CPU.
 //
-// Owner: the runner. Threads: run() is called by one thread at a time (the engine thread). The partition of work is
-// the caller's, by thread number, so results never depend on timing. No allocation in run().
+// Owner: the runner. Threads: run() is called by one thread at a time (the engine thread). The partition of
+// work is the caller's, by thread number, so results never depend on timing. No allocation in run().
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@ class FunctionRef<R(Args...)> {
  public:
   template <typename F>
   FunctionRef(F&& f)  // NOLINT(google-explicit-constructor)
-      : object_(const_cast<void*>(static_cast<const void*>(&f))),
-        call_([](void* o, Args... args) -> R {
+      : object_(const_cast<void*>(static_cast<const void*>(&f))), call_([](void* o, Args... args) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(o))(static_cast<Args&&>(args)...);
         }) {}
   R operator()(Args... args) const { return call_(object_, static_cast<Args&&>(args)...); }

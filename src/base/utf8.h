@@ -1,6 +1,6 @@
 // UTF-8: decoding, validation, repair, and the "incomplete tail" rule every streaming decoder needs.
-// Pure functions; any thread. Ill-formed input follows the Unicode recommendation: each maximal ill-formed subpart
-// becomes one U+FFFD (Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts").
+// Pure functions; any thread. Ill-formed input follows the Unicode recommendation: each maximal ill-formed
+// subpart becomes one U+FFFD (Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts").
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct Utf8Char {
 Utf8Char decode_utf8(std::string_view text, size_t position);
 void append_utf8(std::string& out, char32_t code);  // surrogates and values above U+10FFFF append U+FFFD
 bool is_valid_utf8(std::string_view text);
-std::string repair_utf8(std::string_view text);     // the same bytes when valid
+std::string repair_utf8(std::string_view text);  // the same bytes when valid
 // How many bytes at the end of `text` are the start of a character that more bytes could complete (0..3).
 size_t incomplete_utf8_tail(std::string_view text);
 // Number of code points (ill-formed subparts count one each).

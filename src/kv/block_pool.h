@@ -1,8 +1,9 @@
 // Counting of fixed-size KV blocks: which are free, how many hold each other one. No bytes here.
 //
 // Owner: the engine. Threads: the engine thread only, no locks.
-// Invariants: free + in use == num_blocks; a reference is held by each block-table entry and each prefix-cache entry;
-// retaining a free block or releasing below zero aborts. The free list is deterministic (last released, first taken).
+// Invariants: free + in use == num_blocks; a reference is held by each block-table entry and each
+// prefix-cache entry; retaining a free block or releasing below zero aborts. The free list is deterministic
+// (last released, first taken).
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,12 @@ class BlockPool {
   int32_t block_size() const { return block_size_; }
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t num_in_use() const { return num_blocks() - num_free(); }
-  int32_t num_shared() const;                 // blocks with two references or more
+  int32_t num_shared() const;  // blocks with two references or more
   int32_t references(BlockId block) const;
   // Takes a free block with one reference; nullopt when none is free.
   std::optional<BlockId> take();
-  void retain(BlockId block);                 // REQUIRES: references(block) >= 1
-  void release(BlockId block);                // REQUIRES: references(block) >= 1
+  void retain(BlockId block);   // REQUIRES: references(block) >= 1
+  void release(BlockId block);  // REQUIRES: references(block) >= 1
   // Recomputes the counts from all holders' tables and compares. Error text says the first difference.
   Status check_integrity(std::span<const std::span<const BlockId>> holders) const;
   // Tests: hands blocks out in a shuffled order, so that nothing depends on their numbers.

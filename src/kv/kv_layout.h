@@ -1,5 +1,5 @@
-// What a model needs to remember per layer, without saying where the bytes are. Derived from a ModelSpec; read by
-// storages (backend/), by the accounting in kv/ and by the memory budget.
+// What a model needs to remember per layer, without saying where the bytes are. Derived from a ModelSpec;
+// read by storages (backend/), by the accounting in kv/ and by the memory budget.
 //
 // Owner: a value. Threads: free to read.
 #pragma once
@@ -21,9 +21,9 @@ enum class KvStorageKind { kDense, kPaged };
 
 struct LayerKvLayout {
   int num_kv_heads = 0;
-  int key_dim = 0, value_dim = 0;          // per head
-  std::optional<int> sliding_window;       // rows visible including the row itself
-  int64_t state_bytes = 0;                 // recurrent and convolution state per sequence; 0: none
+  int key_dim = 0, value_dim = 0;     // per head
+  std::optional<int> sliding_window;  // rows visible including the row itself
+  int64_t state_bytes = 0;            // recurrent and convolution state per sequence; 0: none
 };
 
 struct KvLayout {
@@ -32,7 +32,7 @@ struct KvLayout {
 
   // False when any layer keeps state that cannot be wound back.
   bool can_trim() const;
-  int64_t bytes_per_row() const;           // of all layers together
+  int64_t bytes_per_row() const;  // of all layers together
   int64_t state_bytes_per_sequence() const;
 };
 

@@ -1,12 +1,13 @@
-// The transcendental functions of the numeric contract (docs/numerics.md): the same sequence of f32 operations on
-// every path. Written once over a "lanes" policy L, so that the scalar reference and each SIMD kernel run the same
-// roundings; no result of libm reaches a logit.
+// The transcendental functions of the numeric contract (docs/numerics.md): the same sequence of f32
+// operations on every path. Written once over a "lanes" policy L, so that the scalar reference and each SIMD
+// kernel run the same roundings; no result of libm reaches a logit.
 //
-// L offers: types F (floats) and M (mask); set(float); fma(a,b,c) = a*b+c rounded once; mul, add, sub, div; abs;
-// copysign(magnitude, sign); round_even(F) (half to even); scale2(F p, F n): p * 2^n for an integral n in [-126, 127];
-// less(a,b) -> M (false for NaN); select(M, if_true, if_false).
+// L offers: types F (floats) and M (mask); set(float); fma(a,b,c) = a*b+c rounded once; mul, add, sub, div;
+// abs; copysign(magnitude, sign); round_even(F) (half to even); scale2(F p, F n): p * 2^n for an integral n
+// in [-126, 127]; less(a,b) -> M (false for NaN); select(M, if_true, if_false).
 //
-// Threads: pure functions. Errors stated are the largest found against double over all f32 in the range (math_test.cc).
+// Threads: pure functions. Errors stated are the largest found against double over all f32 in the range
+// (math_test.cc).
 #pragma once
 
 #include <bit>
@@ -35,8 +36,8 @@ struct ScalarLanes {
 };
 
 // e^x. Exactly 0 below -87.33 (no subnormal results), +inf above 88.37; NaN stays NaN. At most 2 ulp.
-// Reduction x = n ln2 + r with a two-part ln2; polynomial of degree 5 on |r| <= ln2/2 (Cephes expf coefficients,
-// S. Moshier, netlib).
+// Reduction x = n ln2 + r with a two-part ln2; polynomial of degree 5 on |r| <= ln2/2 (Cephes expf
+// coefficients, S. Moshier, netlib).
 template <class L>
 inline typename L::F exp_lanes(typename L::F x) {
   using F = typename L::F;
@@ -95,7 +96,8 @@ inline typename L::F gelu_tanh_lanes(typename L::F x) {
   return L::mul(L::mul(L::set(0.5f), x), L::add(L::set(1.0f), tanh_lanes<L>(inner)));
 }
 
-// erf: Maclaurin series below 0.5; above, 1 - P(t) e^-x^2 (Abramowitz and Stegun 7.1.26, absolute error 1.5e-7).
+// erf: Maclaurin series below 0.5; above, 1 - P(t) e^-x^2 (Abramowitz and Stegun 7.1.26, absolute
+// error 1.5e-7).
 template <class L>
 inline typename L::F erf_lanes(typename L::F x) {
   using F = typename L::F;
@@ -136,8 +138,8 @@ inline float sum16(const float lanes[16]) {
   return a[0] + a[1];
 }
 
-// sin and cos of a double by our own reduction and polynomials (for rope tables): absolute error below 1e-14 for
-// |x| <= 1e7.
+// sin and cos of a double by our own reduction and polynomials (for rope tables): absolute error below 1e-14
+// for |x| <= 1e7.
 struct SinCos {
   double sin, cos;
 };

@@ -27,7 +27,7 @@ enum class WeightKind {
   kMlxAffine,  // u32 words of packed codes + scales + biases, bits 2,3,4,5,6,8, group 32/64/128
   kMlxFloat,   // mxfp4 / mxfp8 / nvfp4: fp codes with a shared scale per group (e8m0 or e4m3), no biases
   kGguf,       // GGUF blocks of `gguf_type`
-  kFp8Block,   // e4m3 elements with one f32 scale per 128 x 128 block
+  kFp8Block,   // e4m3 elements with one scale (f32, f16 or bf16) per 128 x 128 block
 };
 
 enum class GgufType : uint32_t {  // numbers as in the file format
@@ -48,7 +48,7 @@ enum class MlxMode { kAffine, kMxfp4, kMxfp8, kNvfp4 };
 
 struct WeightFormat {
   WeightKind kind = WeightKind::kPlain;
-  DType dtype = DType::kF32;               // kPlain: of the elements; kMlxAffine: of scales and biases
+  DType dtype = DType::kF32;               // kPlain: of the elements; kMlxAffine, kFp8Block: of scales and biases
   int bits = 0;                            // kMlxAffine: 2,3,4,5,6,8
   int group_size = 0;                      // kMlxAffine, kMlxFloat
   MlxMode mlx_mode = MlxMode::kAffine;     // kMlxFloat
@@ -79,6 +79,8 @@ struct WeightMatrix {
   std::span<const std::byte> data;         // packed codes, or elements
   std::span<const std::byte> scales;       // kMlxAffine, kMlxFloat, kFp8Block
   std::span<const std::byte> biases;       // kMlxAffine
+  // kFp8Block: which row of the scaled tensor is row 0 (a slice may begin inside a block of 128 rows).
+  int64_t first_row = 0;
   // Row r of the matrix is stored row source_row(r): undoes GGUF's q/k permutation without touching the bytes.
   // 0: identity. Otherwise the number of heads h: the rows of each head are stored as interleaved pairs.
   int interleaved_heads = 0;
@@ -89,7 +91,8 @@ struct WeightMatrix {
     const int64_t head = row / head_rows, i = row % head_rows;
     return head * head_rows + (i < half ? 2 * i : 2 * (i - half) + 1);  // rotate-half order from pair order
   }
-  // Rows [begin, end) as a matrix of their own (phi3's fused qkv). REQUIRES: interleaved_heads == 0.
+  // Rows [begin, end) as a matrix of their own (phi3's fused qkv). REQUIRES: interleaved_heads == 0 and
+  // 0 <= begin <= end <= rows.
   WeightMatrix slice_rows(int64_t begin, int64_t end) const;
 };
 
@@ -102,7 +105,8 @@ std::optional<uint64_t> row_bytes(const WeightFormat& format, int64_t columns);
 // scale.size() == offset.size() == columns / group_size.
 void decode_affine_row(const WeightMatrix& matrix, int64_t row, std::span<uint8_t> codes, std::span<float> scale,
                        std::span<float> offset);
-// Row `row` as f32: plain elements widened; quantised: std::fma(float(q), s, b). REQUIRES: out.size() == columns.
+// Row `row` as f32: plain elements widened; affine: std::fma(float(q), s, b), for symmetric formats written
+// float(q - zero_point) * s, which is the same rounding; fp8: value times scale. REQUIRES: out.size() == columns.
 void decode_row(const WeightMatrix& matrix, int64_t row, std::span<float> out);
 
 }  // namespace mlxcel

@@ -1,17 +1,17 @@
-// KV bytes in host memory, for the reference and the CPU runner: paged slabs of fixed blocks or dense slots, over the
-// same addressing, so that a kernel does not know which it reads.
+// KV bytes in host memory, for the reference and the CPU runner: paged slabs of fixed blocks or dense slots,
+// over the same addressing, so that a kernel does not know which it reads.
 //
-// Rows live in chunks: chunk c of a sequence holds absolute rows [c * chunk_rows(), (c+1) * chunk_rows()). Paged: a
-// chunk is the block view.blocks[c]. Dense: a slot grows by chunks of kDenseChunkRows rows; nothing moves when it grows.
-// Inside a chunk, per layer and kv head:
+// Rows live in chunks: chunk c of a sequence holds absolute rows [c * chunk_rows(), (c+1) * chunk_rows()).
+// Paged: a chunk is the block view.blocks[c]. Dense: a slot grows by chunks of kDenseChunkRows rows; nothing
+// moves when it grows. Inside a chunk, per layer and kv head:
 //   keys, kRowMajor:  [chunk_rows][key_dim]
 //   keys, kDimMajor:  [key_dim][chunk_rows]       (positions in SIMD lanes)
 //   values:           [chunk_rows][value_dim]
-// f32 elements are 4 bytes, f16 and bf16 2. q8_0: int8 codes in the shapes above, followed by f16 scales, one per
-// 32 dims: keys kRowMajor and values [chunk_rows][dim/32], keys kDimMajor [key_dim/32][chunk_rows].
+// f32 elements are 4 bytes, f16 and bf16 2. q8_0: int8 codes in the shapes above, followed by f16 scales, one
+// per 32 dims: keys kRowMajor and values [chunk_rows][dim/32], keys kDimMajor [key_dim/32][chunk_rows].
 //
-// Owner: the engine. Threads: write_row and the pointers may be used by kernel threads on disjoint rows; everything
-// else by the engine thread. All addressing is 64-bit, widened before multiplying.
+// Owner: the engine. Threads: write_row and the pointers may be used by kernel threads on disjoint rows;
+// everything else by the engine thread. All addressing is 64-bit, widened before multiplying.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,10 @@ class HostKvStorage final : public KvStorage, private DenseSlots {
   enum class KeyLayout { kRowMajor, kDimMajor };
   static constexpr int32_t kDenseChunkRows = 64;
 
-  // kInvalidArgument: block_size outside 1..256, q8_0 with a head dim that is no multiple of 32. kOutOfMemory.
-  static Result<std::unique_ptr<HostKvStorage>> create(KvStorageKind kind, const KvLayout& layout, const KvBudget& budget,
-                                                       KeyLayout key_layout);
+  // kInvalidArgument: block_size outside 1..256, q8_0 with a head dim that is no multiple of 32.
+  // kOutOfMemory.
+  static Result<std::unique_ptr<HostKvStorage>> create(KvStorageKind kind, const KvLayout& layout,
+                                                       const KvBudget& budget, KeyLayout key_layout);
   ~HostKvStorage() override;
 
   KvStorageKind kind() const override { return kind_; }
@@ -44,7 +45,8 @@ class HostKvStorage final : public KvStorage, private DenseSlots {
   const KvLayout& layout() const { return layout_; }
   KeyLayout key_layout() const { return key_layout_; }
   int32_t chunk_rows() const { return chunk_rows_; }
-  // First byte of a chunk's keys or values of one layer and kv head. REQUIRES: chunk * chunk_rows() < view.length.
+  // First byte of a chunk's keys or values of one layer and kv head. REQUIRES: chunk * chunk_rows() <
+  // view.length.
   std::byte* keys(const KvView& view, int layer, int kv_head, int64_t chunk) const;
   std::byte* values(const KvView& view, int layer, int kv_head, int64_t chunk) const;
   // Rounds and writes one row of one layer: keys [num_kv_heads * key_dim], values [num_kv_heads * value_dim].
