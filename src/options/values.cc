@@ -14,7 +14,8 @@ namespace {
 // The number at the start of `text` and what follows it.
 std::optional<std::pair<double, std::string_view>> split_number(std::string_view text) {
   double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc() || !std::isfinite(value)) return std::nullopt;
   return std::pair{value, text.substr(static_cast<size_t>(end - text.data()))};
 }
@@ -26,13 +27,13 @@ struct Unit {
 constexpr double kKilo = 1000.0, kKibi = 1024.0;
 constexpr std::array<Unit, 9> kSizeUnits = {{{"B", 1.0},
                                              {"KB", kKilo},
-                                             {"MB", kKilo * kKilo},
-                                             {"GB", kKilo * kKilo * kKilo},
-                                             {"TB", kKilo * kKilo * kKilo * kKilo},
+                                             {"MB", kKilo* kKilo},
+                                             {"GB", kKilo* kKilo* kKilo},
+                                             {"TB", kKilo* kKilo* kKilo* kKilo},
                                              {"KiB", kKibi},
-                                             {"MiB", kKibi * kKibi},
-                                             {"GiB", kKibi * kKibi * kKibi},
-                                             {"TiB", kKibi * kKibi * kKibi * kKibi}}};
+                                             {"MiB", kKibi* kKibi},
+                                             {"GiB", kKibi* kKibi* kKibi},
+                                             {"TiB", kKibi* kKibi* kKibi* kKibi}}};
 constexpr std::array<Unit, 4> kTimeUnits = {{{"ms", 1e-3}, {"s", 1.0}, {"m", 60.0}, {"h", 3600.0}}};
 constexpr std::array<Unit, 7> kCountUnits = {
     {{"", 1.0}, {"k", 1e3}, {"K", 1024.0}, {"m", 1e6}, {"M", 1048576.0}, {"g", 1e9}, {"G", 1073741824.0}}};

@@ -1,0 +1,253 @@
+#include "options/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "options/help.h"
+
+namespace mlxcel {
+namespace {
+
+using Environment = std::map<std::string, std::string, std::less<>>;
+
+Result<CommandLine> parse(const std::vector<std::string>& words, Environment environment = {}) {
+  return parse_command_line(words, [&](std::string_view name) -> std::optional<std::string> {
+    const auto it = environment.find(name);
+    if (it == environment.end()) return std::nullopt;
+    return it->second;
+  });
+}
+
+std::string error_of(const std::vector<std::string>& words, Environment environment = {}) {
+  auto result = parse(words, std::move(environment));
+  if (result.ok()) return "no error";
+  EXPECT_EQ(result.error().kind, ErrorKind::kInvalidArgument);
+  return result.error().to_string();
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+// The tables themselves.
+
+TEST(OptionTable, NamesAreUniqueWithinACommand) {
+  for (const CommandRow& command : command_table()) {
+    std::set<std::string> seen;
+    for (const OptionRow& row : option_table()) {
+      if (!belongs_to(row, command.command) || row.environment_only) continue;
+      std::vector<std::string> names = {"--" + std::string(row.name)};
+      if (row.type == OptionType::kBoolean) names.push_back("--no-" + std::string(row.name));
+      for (const std::string_view alias : split_words(row.aliases)) names.emplace_back(alias);
+      for (const std::string& name : names)
+        EXPECT_TRUE(seen.insert(name).second) << command.name << " " << name;
+    }
+  }
+}
+
+TEST(OptionTable, EnvironmentNamesAreUniformAndUnique) {
+  std::set<std::string_view> seen;
+  const std::set<std::string_view> foreign = {"HF_HOME", "HF_ENDPOINT", "HF_TOKEN",
+                                              "HOME",    "NO_COLOR",    "TERM"};
+  for (const OptionRow& row : option_table()) {
+    for (const std::string_view name : split_words(row.environment)) {
+      EXPECT_TRUE(seen.insert(name).second) << name;
+      EXPECT_TRUE(name.starts_with("MLXCEL_") || name.starts_with("LLAMA_ARG_") || foreign.contains(name))
+          << name;
+    }
+  }
+}
+
+TEST(OptionTable, EveryRowIsUsable) {
+  std::set<std::string_view> names;
+  for (const OptionRow& row : option_table()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_FALSE(row.help.empty()) << row.name;
+    EXPECT_NE(row.commands, 0u) << row.name;
+    EXPECT_EQ(row.value_name.empty(), row.type == OptionType::kBoolean || row.environment_only) << row.name;
+    EXPECT_TRUE(row.type != OptionType::kChoice || !row.choices.empty()) << row.name;
+    EXPECT_TRUE(row.default_text.empty() || parse_setting(row, row.default_text, "default").ok()) << row.name;
+    for (const std::string_view other : split_words(row.conflicts))
+      EXPECT_NE(find_option(other), nullptr) << other;
+    EXPECT_FALSE(row.environment_only && row.environment.empty()) << row.name;
+  }
+}
+
+// Every option with a variable: the flag beats it, it beats the default, nonsense in it is an error.
+TEST(CommandLine, PrecedenceHoldsForEveryOption) {
+  for (const CommandRow& command : command_table()) {
+    for (const OptionRow& row : option_table()) {
+      if (!belongs_to(row, command.command) || row.environment.empty() || row.repeatable || row.secret)
+        continue;
+      std::string from_environment = "1", from_flag = "2";
+      if (row.type == OptionType::kBoolean) from_flag = "false";
+      if (row.type == OptionType::kNumber) from_environment = "0.25", from_flag = "0.5";
+      if (row.type == OptionType::kSize) from_environment = "1GB", from_flag = "2GB";
+      if (row.type == OptionType::kChoice) {
+        from_environment = std::string(split_words(row.choices)[0]);
+        from_flag = std::string(split_words(row.choices)[1]);
+      }
+      std::vector<std::string> words;
+      for (const std::string_view word : split_words(command.name)) words.emplace_back(word);
+      for (const std::string_view variable : split_words(row.environment)) {
+        auto from_variable = parse(words, {{std::string(variable), from_environment}});
+        ASSERT_TRUE(from_variable.ok()) << from_variable.error().to_string();
+        EXPECT_EQ(from_variable->settings.find(row.name)->origin, Origin::kEnvironment);
+        EXPECT_EQ(from_variable->settings.find(row.name)->source, variable);
+        if (row.type != OptionType::kText) {
+          const std::string text = error_of(words, {{std::string(variable), "ne:ither"}});
+          EXPECT_TRUE(contains(text, variable)) << text;
+        }
+        if (row.environment_only) continue;
+        std::vector<std::string> with_flag = words;
+        with_flag.push_back("--" + std::string(row.name) + "=" + from_flag);
+        auto both = parse(with_flag, {{std::string(variable), from_environment}});
+        ASSERT_TRUE(both.ok()) << both.error().to_string();
+        EXPECT_EQ(both->settings.find(row.name)->origin, Origin::kFlag) << row.name;
+        EXPECT_EQ(both->settings.find(row.name)->value, *parse_setting(row, from_flag, "")) << row.name;
+      }
+    }
+  }
+}
+
+TEST(CommandLine, ReadsFlagsOfEveryShape) {
+  auto line = parse({"generate", "-m", "folder", "-p", "[1, 2]", "--temp=0.5", "-n", "8k", "--stop", "a",
+                     "--stop", "b", "-ctk", "q8_0", "--no-raw", "-t4", "--json"});
+  ASSERT_TRUE(line.ok()) << line.error().to_string();
+  const Settings& s = line->settings;
+  EXPECT_EQ(line->command, Command::kGenerate);
+  EXPECT_EQ(s.text("model"), "folder");
+  EXPECT_EQ(s.text("prompt"), "[1, 2]");
+  EXPECT_EQ(s.number("temp"), 0.5);
+  EXPECT_EQ(s.integer("max-tokens"), 8000);
+  EXPECT_EQ(s.list("stop"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(s.text("cache-type-k"), "q8_0");
+  EXPECT_EQ(s.integer("threads"), 4);
+  EXPECT_FALSE(s.flag("raw"));
+  EXPECT_TRUE(s.flag("json"));
+  EXPECT_EQ(s.find("top-k")->source, "built-in");
+  EXPECT_FALSE(s.is_given("top-k"));
+}
+
+TEST(CommandLine, TakesAnyTextAsAValue) {
+  for (const std::string text :
+       {"", "-5", "--json", "a b", "[x]", "{\"a\": 1}", "a,b", "x=y", "zwei\nZeilen", "%%", "'q'"}) {
+    auto line = parse({"generate", "-p", text});
+    ASSERT_TRUE(line.ok()) << text << ": " << line.error().to_string();
+    EXPECT_EQ(line->settings.text("prompt"), text);
+  }
+}
+
+TEST(CommandLine, KeepsWordsAfterTheSeparator) {
+  auto line = parse({"tokenize", "-m", "x", "one", "--", "--json", "[2]"});
+  ASSERT_TRUE(line.ok()) << line.error().to_string();
+  EXPECT_EQ(line->arguments, (std::vector<std::string>{"one", "--json", "[2]"}));
+  EXPECT_FALSE(line->settings.flag("json"));
+}
+
+TEST(CommandLine, TwoWordCommandsAndAliases) {
+  EXPECT_EQ(parse({"bench", "decode", "-m", "x", "--batch", "4"})->command, Command::kBenchDecode);
+  EXPECT_EQ(parse({"ls"})->command, Command::kList);
+  EXPECT_EQ(parse({"--version"})->command, Command::kVersion);
+  EXPECT_TRUE(contains(error_of({"bench"}), "bench decode"));
+}
+
+TEST(CommandLine, UnknownWordsGetASuggestion) {
+  EXPECT_TRUE(contains(error_of({"genrate"}), "did you mean 'mlxcel generate'?"));
+  EXPECT_TRUE(contains(error_of({"generate", "--tmp", "1"}), "did you mean '--temp'?"));
+  EXPECT_TRUE(contains(error_of({"generate", "--revision=x"}), "'mlxcel pull'"));
+  EXPECT_TRUE(contains(error_of({"list", "surplus"}), "too many arguments"));
+  EXPECT_TRUE(contains(error_of({"-m", "x"}), "a command comes first"));
+  EXPECT_TRUE(contains(error_of({"generate", "-Z"}), "'-Z'"));
+}
+
+TEST(CommandLine, WrongValuesNameTheFlagAndWhatIsExpected) {
+  EXPECT_TRUE(contains(error_of({"generate", "--temp", "hot"}), "--temp"));
+  EXPECT_TRUE(
+      contains(error_of({"generate", "--temp", "hot"}), "expected a number from 0 to 100, found 'hot'"));
+  EXPECT_TRUE(contains(error_of({"generate", "--top-p", "1.5"}), "from 0 to 1"));
+  EXPECT_TRUE(contains(error_of({"generate", "--backend", "cpuu"}), "did you mean 'cpu'?"));
+  EXPECT_TRUE(contains(error_of({"generate", "-t", "0"}), "or auto"));
+  EXPECT_TRUE(contains(error_of({"generate", "--kv-memory", "512"}), "with its unit"));
+  EXPECT_TRUE(contains(error_of({"generate", "--raw=perhaps"}), "--raw"));
+  EXPECT_TRUE(contains(error_of({"generate", "-p"}), "--prompt"));
+  EXPECT_TRUE(contains(error_of({"generate"}, {{"MLXCEL_VERBOSE", "maybe"}}), "MLXCEL_VERBOSE"));
+}
+
+TEST(CommandLine, DuplicatesAndConflictsAreErrors) {
+  EXPECT_TRUE(contains(error_of({"generate", "--temp", "1", "--temperature", "0"}), "more than once"));
+  EXPECT_TRUE(contains(error_of({"generate", "--raw", "--no-raw"}), "more than once"));
+  EXPECT_TRUE(contains(error_of({"generate", "-p", "a", "-f", "b"}), "exclude each other"));
+  EXPECT_TRUE(contains(error_of({"generate", "--raw", "--system", "b"}), "exclude each other"));
+  EXPECT_TRUE(
+      contains(error_of({"run"}, {{"MLXCEL_FORCE_PADDED_PREFILL", "1"}, {"MLXCEL_NO_PADDED_PREFILL", "on"}}),
+               "exclude"));
+  EXPECT_TRUE(
+      parse({"run"}, {{"MLXCEL_FORCE_PADDED_PREFILL", "1"}, {"MLXCEL_NO_PADDED_PREFILL", "off"}}).ok());
+}
+
+TEST(CommandLine, FirstVariableOfARowWinsAndEmptyIsUnset) {
+  auto line =
+      parse({"run"}, {{"MLXCEL_CTX_SIZE", "4K"}, {"LLAMA_ARG_CTX_SIZE", "2048"}, {"MLXCEL_THREADS", ""}});
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(line->settings.integer("ctx-size"), 4096);
+  EXPECT_EQ(line->settings.find("ctx-size")->source, "MLXCEL_CTX_SIZE");
+  EXPECT_EQ(line->settings.integer("threads"), std::nullopt);  // "auto"
+}
+
+TEST(CommandLine, ModelFileValuesLieBetweenEnvironmentAndBuiltIn) {
+  auto line = parse({"run", "--top-k", "7"}, {{"MLXCEL_TOP_P", "0.5"}});
+  ASSERT_TRUE(line.ok());
+  Settings s = line->settings;
+  for (const char* name : {"top-k", "top-p", "min-p"}) {
+    const OptionRow& row = *find_option(name);
+    const SettingValue value =
+        row.type == OptionType::kInteger ? SettingValue(int64_t{9}) : SettingValue(0.25);
+    s.set(row, Setting{value, Origin::kModelFile, "generation_config.json"});
+  }
+  EXPECT_EQ(s.integer("top-k"), 7);
+  EXPECT_EQ(s.number("top-p"), 0.5);
+  EXPECT_EQ(s.number("min-p"), 0.25);
+  EXPECT_TRUE(contains(describe_settings(s, true), "generation_config.json"));
+}
+
+TEST(CommandLine, HelpWinsOverEverythingElse) {
+  auto line = parse({"generate", "--temp", "hot", "--help=sampling"});
+  ASSERT_TRUE(line.ok());
+  EXPECT_TRUE(line->wants_help);
+  EXPECT_EQ(line->help_topic, "sampling");
+  EXPECT_TRUE(parse({})->wants_help);
+  EXPECT_TRUE(parse({"-h"})->wants_help);
+  EXPECT_EQ(parse({"help", "run"})->command, Command::kRun);
+}
+
+TEST(CommandLine, SecretsAreNotPrinted) {
+  auto line = parse({"pull", "a/b"}, {{"HF_TOKEN", "hf_topsecret"}});
+  ASSERT_TRUE(line.ok());
+  EXPECT_FALSE(contains(describe_settings(line->settings, false), "topsecret"));
+  EXPECT_TRUE(contains(describe_settings(line->settings, false), "(set)"));
+}
+
+TEST(Help, GroupsSearchesAndRefuses) {
+  const std::string run = *command_help_text(Command::kRun, "");
+  EXPECT_LT(run.find("Examples:"), run.find("Usage:"));
+  EXPECT_TRUE(contains(run, "Sampling:"));
+  EXPECT_FALSE(contains(run, "--xtc-probability"));
+  EXPECT_TRUE(contains(*command_help_text(Command::kRun, "all"), "--xtc-probability"));
+  EXPECT_TRUE(contains(*command_help_text(Command::kRun, "kv cache"), "--cache-type-k"));
+  EXPECT_FALSE(contains(*command_help_text(Command::kRun, "kv cache"), "--temp"));
+  EXPECT_TRUE(contains(*command_help_text(Command::kRun, "xtc"), "--xtc-threshold"));
+  EXPECT_TRUE(contains(command_help_text(Command::kRun, "zebra").error().to_string(), "Sampling"));
+  EXPECT_TRUE(contains(*program_topic_text("stride"), "mlxcel score"));
+  for (const CommandRow& row : command_table()) EXPECT_TRUE(contains(program_help_text(), row.name));
+  for (const OptionRow& row : option_table()) {
+    for (const CommandRow& command : command_table()) {
+      if (!belongs_to(row, command.command) || row.environment_only) continue;
+      EXPECT_TRUE(contains(*command_help_text(command.command, "all"), row.name))
+          << command.name << " " << row.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mlxcel

@@ -1,0 +1,408 @@
+#include "options/option_table.h"
+
+#include <array>
+
+#include "base/error.h"
+
+namespace mlxcel {
+namespace {
+
+constexpr CommandSet set_of(std::initializer_list<Command> commands) {
+  CommandSet set = 0;
+  for (const Command command : commands) set |= command_bit(command);
+  return set;
+}
+constexpr CommandSet kOnAll = ~CommandSet{0};
+constexpr CommandSet kOnAsks = set_of({Command::kRun, Command::kGenerate});
+constexpr CommandSet kOnEngine =
+    set_of({Command::kRun, Command::kGenerate, Command::kScore, Command::kBenchDecode});
+constexpr CommandSet kOnTemplates = set_of({Command::kRun, Command::kGenerate, Command::kTemplate});
+constexpr CommandSet kOnModel =
+    kOnEngine | set_of({Command::kInspect, Command::kTokenize, Command::kTemplate});
+constexpr CommandSet kOnStore = kOnModel | set_of({Command::kList, Command::kPull});
+constexpr CommandSet kOnGenerate = command_bit(Command::kGenerate);
+constexpr CommandSet kOnTokenize = command_bit(Command::kTokenize);
+constexpr CommandSet kOnTemplate = command_bit(Command::kTemplate);
+constexpr CommandSet kOnScore = command_bit(Command::kScore);
+constexpr CommandSet kOnBench = command_bit(Command::kBenchDecode);
+constexpr CommandSet kOnPull = command_bit(Command::kPull);
+constexpr CommandSet kOnJson = ~set_of({Command::kRun, Command::kPull});
+
+constexpr CommandRow kCommands[] = {
+    {Command::kRun,
+     "run",
+     "chat",
+     "[MODEL]",
+     "Chat with a model, or answer one prompt",
+     {"mlxcel run mlx-community/SmolLM2-135M-Instruct-4bit",
+      "git diff | mlxcel run -m MODEL -p 'Summarise this change:'"},
+     1},
+    {Command::kGenerate,
+     "generate",
+     "",
+     "[PROMPT]",
+     "Print one answer and leave",
+     {"mlxcel generate -m MODEL -p 'What is the capital of France?'",
+      "mlxcel generate -m MODEL --raw -p 'Once upon a time' -n 64 --json"},
+     1},
+    {Command::kInspect,
+     "inspect",
+     "show",
+     "[MODEL]",
+     "Show tensors, quantisation and memory needs without loading",
+     {"mlxcel inspect MODEL", "mlxcel inspect MODEL -c 32K --sequences 8 --json"},
+     1},
+    {Command::kTokenize,
+     "tokenize",
+     "",
+     "[TEXT...]",
+     "Turn text into token ids, or ids into text",
+     {"mlxcel tokenize -m MODEL 'Hello world'", "mlxcel tokenize -m MODEL --decode 9707 1879"},
+     1000000},
+    {Command::kTemplate,
+     "template",
+     "",
+     "",
+     "Render a conversation with the model's chat template",
+     {"mlxcel template -m MODEL --messages chat.json",
+      "mlxcel template -m MODEL --messages chat.json --tools tools.json --json"},
+     0},
+    {Command::kScore,
+     "score",
+     "",
+     "[TEXT]",
+     "Log-probabilities and perplexity of a text",
+     {"mlxcel score -m MODEL 'The capital of France is Paris.'",
+      "mlxcel score -m MODEL --file book.txt --window 2048 --stride 1024"},
+     1},
+    {Command::kBenchDecode,
+     "bench decode",
+     "",
+     "",
+     "Measure prefill and decode speed of the engine alone",
+     {"mlxcel bench decode -m MODEL",
+      "mlxcel bench decode -m MODEL --prompt-tokens 512 --gen-tokens 128 --batch 8 --json"},
+     0},
+    {Command::kList,
+     "list",
+     "ls",
+     "",
+     "List the models on this machine",
+     {"mlxcel list", "mlxcel list --json"},
+     0},
+    {Command::kPull,
+     "pull",
+     "",
+     "OWNER/NAME",
+     "Download a model",
+     {"mlxcel pull mlx-community/SmolLM2-135M-Instruct-4bit", "mlxcel pull OWNER/NAME-GGUF:Q4_K_M"},
+     1},
+    {Command::kVersion,
+     "version",
+     "",
+     "",
+     "Print the version, compiler and instruction sets",
+     {"mlxcel version", "mlxcel version --json"},
+     0},
+};
+
+using enum OptionGroup;
+using enum OptionType;
+
+// clang-format off
+constexpr OptionRow kOptions[] = {
+    // ---- general
+    {.name = "help", .aliases = "-h", .type = kBoolean, .default_text = "false", .group = kGeneral,
+     .commands = kOnAll,
+     .help = "show this help; --help=all for everything, --help=GROUP for one group, --help=WORD to search"},
+    {.name = "verbose", .aliases = "-v", .environment = "MLXCEL_VERBOSE", .type = kBoolean,
+     .default_text = "false", .group = kGeneral, .commands = kOnAll,
+     .help = "say on stderr what was loaded, which settings hold and how fast it went"},
+    {.name = "log-level", .environment = "MLXCEL_LOG_LEVEL", .type = kChoice, .value_name = "LEVEL",
+     .default_text = "warning", .choices = "error warning info debug trace", .group = kGeneral,
+     .commands = kOnAll, .help = "least important log lines to show"},
+    {.name = "color", .aliases = "--colour", .environment = "MLXCEL_COLOR", .type = kChoice,
+     .value_name = "WHEN", .default_text = "auto", .choices = "auto always never", .group = kGeneral,
+     .commands = kOnAll, .help = "colours in the terminal; auto follows NO_COLOR and TERM"},
+    {.name = "print-config", .type = kBoolean, .default_text = "false", .group = kGeneral, .commands = kOnAll,
+     .advanced = true, .help = "print every setting with its value and where it came from, and leave"},
+    // ---- model
+    {.name = "model", .aliases = "-m -hf --hf-repo", .environment = "MLXCEL_MODEL LLAMA_ARG_MODEL",
+     .type = kText, .value_name = "MODEL", .group = kModel, .commands = kOnModel,
+     .help = "a folder, a .gguf file, owner/name[:QUANT], or a bare name"},
+    {.name = "chat-template", .environment = "MLXCEL_CHAT_TEMPLATE LLAMA_ARG_CHAT_TEMPLATE", .type = kText,
+     .value_name = "TEXT", .group = kModel, .commands = kOnTemplates, .advanced = true,
+     .conflicts = "chat-template-file", .help = "Jinja source used instead of the model's own template"},
+    {.name = "chat-template-file", .environment = "MLXCEL_CHAT_TEMPLATE_FILE LLAMA_ARG_CHAT_TEMPLATE_FILE",
+     .type = kText, .value_name = "FILE", .group = kModel, .commands = kOnTemplates,
+     .help = "the same from a file"},
+    {.name = "chat-template-kwargs",
+     .environment = "MLXCEL_CHAT_TEMPLATE_KWARGS LLAMA_ARG_CHAT_TEMPLATE_KWARGS", .type = kText,
+     .value_name = "JSON", .group = kModel, .commands = kOnTemplates, .advanced = true,
+     .help = "an object of further template variables, as {\"enable_thinking\": false}"},
+    {.name = "default-org", .environment = "MLXCEL_DEFAULT_ORG", .type = kText, .value_name = "OWNER",
+     .default_text = "mlx-community", .group = kModel, .commands = kOnStore, .advanced = true,
+     .help = "owner put before a bare model name"},
+    // ---- input
+    {.name = "prompt", .aliases = "-p", .environment = "", .type = kText, .value_name = "TEXT", .group = kInput,
+     .commands = kOnAsks, .help = "the question; text piped to stdin is put after it"},
+    {.name = "prompt-file", .aliases = "-f", .type = kText, .value_name = "FILE", .group = kInput,
+     .commands = kOnAsks, .conflicts = "prompt", .help = "read the question from a file"},
+    {.name = "system", .aliases = "-sys --system-prompt", .environment = "MLXCEL_SYSTEM", .type = kText,
+     .value_name = "TEXT", .group = kInput, .commands = kOnAsks, .conflicts = "raw", .help = "system message"},
+    {.name = "raw", .type = kBoolean, .default_text = "false", .group = kInput, .commands = kOnGenerate,
+     .help = "continue the text as it is, without the chat template"},
+    {.name = "add-special", .type = kBoolean, .default_text = "false", .group = kInput, .commands = kOnTokenize,
+     .help = "add the tokens the model expects around a text (BOS, EOS)"},
+    {.name = "parse-special", .type = kBoolean, .default_text = "true", .group = kInput,
+     .commands = kOnTokenize, .help = "read marker text such as <|im_start|> as the marker's token"},
+    {.name = "decode", .type = kBoolean, .default_text = "false", .group = kInput, .commands = kOnTokenize,
+     .help = "ids to text"},
+    {.name = "messages", .type = kText, .value_name = "FILE", .group = kInput, .commands = kOnTemplate,
+     .help = "JSON array of messages; - reads stdin"},
+    {.name = "tools", .type = kText, .value_name = "FILE", .group = kInput, .commands = kOnTemplate,
+     .help = "JSON array of tools"},
+    {.name = "documents", .type = kText, .value_name = "FILE", .group = kInput, .commands = kOnTemplate,
+     .advanced = true, .help = "JSON array of documents"},
+    {.name = "generation-prompt", .type = kBoolean, .default_text = "true", .group = kInput,
+     .commands = kOnTemplate, .help = "end with the opening of the model's turn"},
+    {.name = "now", .type = kText, .value_name = "TIME", .group = kInput, .commands = kOnTemplate,
+     .advanced = true,
+     .help = "\"YYYY-MM-DD HH:MM:SS\" for templates that print the date; default: the current time"},
+    {.name = "file", .aliases = "-f", .type = kText, .value_name = "FILE", .group = kInput,
+     .commands = kOnScore, .conflicts = "tokens", .help = "text file to score; - reads stdin"},
+    {.name = "tokens", .type = kText, .value_name = "IDS", .group = kInput, .commands = kOnScore,
+     .help = "token ids instead of text: 1,2,3"},
+    {.name = "window", .type = kCount, .value_name = "N", .default_text = "auto", .minimum = 2, .maximum = 1e9,
+     .choices = "auto", .group = kInput, .commands = kOnScore,
+     .help = "tokens per context window; auto: the whole context"},
+    {.name = "stride", .type = kCount, .value_name = "N", .default_text = "auto", .minimum = 1, .maximum = 1e9,
+     .choices = "auto", .group = kInput, .commands = kOnScore,
+     .help = "tokens between two windows, each scored once; auto: half a window"},
+    {.name = "prompt-tokens", .aliases = "-p", .type = kCount, .value_name = "N", .default_text = "512",
+     .minimum = 1, .maximum = 1e8, .group = kInput, .commands = kOnBench,
+     .help = "prompt length of each sequence"},
+    {.name = "gen-tokens", .aliases = "-n", .type = kCount, .value_name = "N", .default_text = "128",
+     .minimum = 1, .maximum = 1e8, .group = kInput, .commands = kOnBench, .help = "tokens generated after it"},
+    {.name = "batch", .aliases = "-b", .type = kInteger, .value_name = "N", .default_text = "1", .minimum = 1,
+     .maximum = 4096, .group = kInput, .commands = kOnBench, .help = "sequences at once"},
+    {.name = "repeats", .aliases = "-r", .type = kInteger, .value_name = "N", .default_text = "1", .minimum = 1,
+     .maximum = 1000, .group = kInput, .commands = kOnBench, .help = "measured runs; the median is reported"},
+    {.name = "warm-up", .type = kBoolean, .default_text = "true", .group = kInput, .commands = kOnBench,
+     .help = "one short run before measuring"},
+    {.name = "sequences", .aliases = "-np --parallel --max-num-seqs", .type = kInteger, .value_name = "N",
+     .default_text = "1", .minimum = 1, .maximum = 65536, .group = kInput,
+     .commands = command_bit(Command::kInspect), .help = "sequences to plan memory for"},
+    {.name = "tensors", .type = kBoolean, .default_text = "false", .group = kOutput,
+     .commands = command_bit(Command::kInspect), .help = "list every tensor"},
+    // ---- output
+    {.name = "json", .type = kBoolean, .default_text = "false", .group = kOutput, .commands = kOnJson,
+     .help = "print JSON"},
+    {.name = "max-tokens", .aliases = "-n --n-predict --predict",
+     .environment = "MLXCEL_MAX_TOKENS LLAMA_ARG_N_PREDICT", .type = kCount, .value_name = "N",
+     .default_text = "-1", .minimum = -1, .maximum = 1e9, .group = kOutput, .commands = kOnAsks,
+     .help = "longest answer in tokens; -1: until the context is full"},
+    {.name = "min-tokens", .type = kCount, .value_name = "N", .default_text = "0", .minimum = 0, .maximum = 1e9,
+     .group = kOutput, .commands = kOnAsks, .advanced = true,
+     .help = "the answer cannot end before this many tokens"},
+    {.name = "stop", .aliases = "--reverse-prompt", .type = kText, .value_name = "TEXT", .group = kOutput,
+     .commands = kOnAsks, .repeatable = true,
+     .help = "end the answer before this text; may be given several times"},
+    {.name = "ignore-eos", .type = kBoolean, .default_text = "false", .group = kOutput, .commands = kOnAsks,
+     .advanced = true, .help = "do not end at the model's end token"},
+    {.name = "show-special", .aliases = "--special", .type = kBoolean, .default_text = "false",
+     .group = kOutput, .commands = kOnAsks, .advanced = true, .help = "print special tokens of the answer"},
+    {.name = "logits-out", .type = kText, .value_name = "FILE", .group = kOutput, .commands = kOnScore,
+     .help = "write the f32 logits of every position as safetensors"},
+    // ---- sampling
+    {.name = "temp", .aliases = "--temperature", .environment = "MLXCEL_TEMP LLAMA_ARG_TEMP", .type = kNumber,
+     .value_name = "T", .default_text = "0", .minimum = 0, .maximum = 100, .group = kSampling,
+     .commands = kOnAsks, .help = "randomness; 0 always takes the best token"},
+    {.name = "top-k", .environment = "MLXCEL_TOP_K LLAMA_ARG_TOP_K", .type = kInteger, .value_name = "N",
+     .default_text = "40", .minimum = -1, .maximum = 1e9, .group = kSampling, .commands = kOnAsks,
+     .help = "choose among the N best; 0: all"},
+    {.name = "top-p", .environment = "MLXCEL_TOP_P LLAMA_ARG_TOP_P", .type = kNumber, .value_name = "P",
+     .default_text = "0.95", .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnAsks,
+     .help = "choose among the best that hold this much probability; 1: all"},
+    {.name = "min-p", .environment = "MLXCEL_MIN_P LLAMA_ARG_MIN_P", .type = kNumber, .value_name = "P",
+     .default_text = "0.05", .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnAsks,
+     .help = "drop tokens below P times the best one's probability"},
+    {.name = "seed", .aliases = "-s", .environment = "MLXCEL_SEED LLAMA_ARG_SEED", .type = kInteger,
+     .value_name = "N", .default_text = "0", .minimum = 0, .maximum = 9007199254740992.0, .group = kSampling,
+     .commands = kOnAsks | kOnBench, .help = "the same seed gives the same answer"},
+    {.name = "repeat-penalty", .aliases = "--repetition-penalty", .type = kNumber, .value_name = "X",
+     .default_text = "1", .minimum = 0.01, .maximum = 100, .group = kSampling, .commands = kOnAsks,
+     .help = "above 1: tokens seen recently become less likely"},
+    {.name = "repeat-last-n", .type = kInteger, .value_name = "N", .default_text = "64", .minimum = -1,
+     .maximum = 1e9, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "tokens the repeat penalty looks back at; -1: all"},
+    {.name = "frequency-penalty", .type = kNumber, .value_name = "X", .default_text = "0", .minimum = -2,
+     .maximum = 2, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "less likely with every earlier use in the answer"},
+    {.name = "presence-penalty", .type = kNumber, .value_name = "X", .default_text = "0", .minimum = -2,
+     .maximum = 2, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "less likely once used in the answer"},
+    {.name = "typical-p", .aliases = "--typical", .type = kNumber, .value_name = "P", .default_text = "1",
+     .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "locally typical sampling; 1: off"},
+    {.name = "top-n-sigma", .aliases = "--top-nsigma", .type = kNumber, .value_name = "X", .default_text = "0",
+     .minimum = -1, .maximum = 1000, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "keep logits within X standard deviations of the best; 0: off"},
+    {.name = "xtc-probability", .type = kNumber, .value_name = "P", .default_text = "0", .minimum = 0,
+     .maximum = 1, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "chance of leaving out the likeliest tokens; 0: off"},
+    {.name = "xtc-threshold", .type = kNumber, .value_name = "P", .default_text = "0.1", .minimum = 0,
+     .maximum = 1, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "probability above which they are left out"},
+    {.name = "dry-multiplier", .type = kNumber, .value_name = "X", .default_text = "0", .minimum = 0,
+     .maximum = 1000, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "penalty for repeating whole phrases; 0: off"},
+    {.name = "dry-base", .type = kNumber, .value_name = "X", .default_text = "1.75", .minimum = 1,
+     .maximum = 100, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "growth of that penalty per token"},
+    {.name = "dry-allowed-length", .type = kInteger, .value_name = "N", .default_text = "2", .minimum = 0,
+     .maximum = 1e6, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "phrases up to this length may repeat"},
+    {.name = "dry-penalty-last-n", .type = kInteger, .value_name = "N", .default_text = "-1", .minimum = -1,
+     .maximum = 1e9, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .help = "tokens looked back at; -1: all"},
+    {.name = "logit-bias", .type = kText, .value_name = "ID=BIAS", .group = kSampling, .commands = kOnAsks,
+     .repeatable = true, .advanced = true,
+     .help = "add BIAS to the logit of a token id; may be given several times"},
+    // ---- compute
+    {.name = "threads", .aliases = "-t", .environment = "MLXCEL_THREADS LLAMA_ARG_THREADS", .type = kInteger,
+     .value_name = "N", .default_text = "auto", .minimum = 1, .maximum = 1024, .choices = "auto",
+     .group = kCompute, .commands = kOnEngine, .help = "threads; auto: every core this process may use"},
+    {.name = "isa", .environment = "MLXCEL_ISA", .type = kChoice, .value_name = "NAME", .default_text = "auto",
+     .choices = "auto scalar avx2 avx512 avx512vnni amx neon", .group = kCompute, .commands = kOnEngine,
+     .advanced = true, .help = "instruction set of the kernels; the results are the same bits"},
+    {.name = "backend", .environment = "MLXCEL_BACKEND", .type = kChoice, .value_name = "NAME",
+     .default_text = "cpu", .choices = "cpu reference", .group = kCompute, .commands = kOnEngine,
+     .advanced = true, .help = "reference is the slow, obviously right one"},
+    {.name = "activation-precision", .environment = "MLXCEL_ACTIVATION_PRECISION", .type = kChoice,
+     .value_name = "NAME", .default_text = "high", .choices = "high f32 int8", .group = kCompute,
+     .commands = kOnEngine, .help = "activations that meet quantised weights: 15 bits, f32, or 8 bits"},
+    {.name = "prefill-chunk", .aliases = "-ub --ubatch-size --prefill-step-size",
+     .environment = "MLXCEL_PREFILL_CHUNK LLAMA_ARG_UBATCH", .type = kCount, .value_name = "N",
+     .default_text = "512", .minimum = 1, .maximum = 1e6, .group = kCompute, .commands = kOnEngine,
+     .help = "prompt tokens per step"},
+    {.name = "force-padded-prefill", .environment = "MLXCEL_FORCE_PADDED_PREFILL", .type = kBoolean,
+     .default_text = "false", .group = kEnvironment, .commands = kOnEngine, .advanced = true,
+     .environment_only = true, .conflicts = "no-padded-prefill",
+     .help = "pad prompt chunks to whole tiles and trim the padding"},
+    {.name = "no-padded-prefill", .environment = "MLXCEL_NO_PADDED_PREFILL", .type = kBoolean,
+     .default_text = "false", .group = kEnvironment, .commands = kOnEngine, .advanced = true,
+     .environment_only = true, .help = "never pad prompt chunks"},
+    // ---- kv cache
+    {.name = "ctx-size", .aliases = "-c --max-model-len", .environment = "MLXCEL_CTX_SIZE LLAMA_ARG_CTX_SIZE",
+     .type = kCount, .value_name = "N", .default_text = "auto", .minimum = 0, .maximum = 1e9, .choices = "auto",
+     .group = kKvCache, .commands = kOnEngine | command_bit(Command::kInspect),
+     .help = "tokens a conversation may reach; auto: the model's limit, at most 8192; 0: the model's limit"},
+    {.name = "cache-type-k", .aliases = "-ctk", .environment = "MLXCEL_CACHE_TYPE_K LLAMA_ARG_CACHE_TYPE_K",
+     .type = kChoice, .value_name = "TYPE", .default_text = "f16", .choices = "f32 f16 bf16 q8_0",
+     .group = kKvCache, .commands = kOnEngine | command_bit(Command::kInspect), .help = "how keys are kept"},
+    {.name = "cache-type-v", .aliases = "-ctv", .environment = "MLXCEL_CACHE_TYPE_V LLAMA_ARG_CACHE_TYPE_V",
+     .type = kChoice, .value_name = "TYPE", .default_text = "f16", .choices = "f32 f16 bf16 q8_0",
+     .group = kKvCache, .commands = kOnEngine | command_bit(Command::kInspect), .help = "how values are kept"},
+    {.name = "decode-storage-backend", .environment = "MLXCEL_SERVER_DECODE_STORAGE", .type = kChoice,
+     .value_name = "NAME", .default_text = "auto", .choices = "auto dense paged", .group = kKvCache,
+     .commands = kOnEngine,
+     .help = "where rows are kept; the answers are the same; auto: paged when several sequences run"},
+    {.name = "kv-block-size", .environment = "MLXCEL_KV_BLOCK_SIZE", .type = kInteger, .value_name = "N",
+     .default_text = "32", .minimum = 1, .maximum = 256, .group = kKvCache, .commands = kOnEngine,
+     .advanced = true, .help = "rows per block of the paged storage"},
+    {.name = "kv-memory", .environment = "MLXCEL_KV_MEMORY", .type = kSize, .value_name = "SIZE",
+     .default_text = "auto", .choices = "auto", .group = kKvCache, .commands = kOnEngine, .advanced = true,
+     .help = "upper limit of the KV cache; auto: what the context needs"},
+    // ---- download
+    {.name = "endpoint", .environment = "HF_ENDPOINT", .type = kText, .value_name = "URL",
+     .default_text = "https://huggingface.co", .group = kDownload, .commands = kOnPull,
+     .help = "hub to download from"},
+    {.name = "revision", .type = kText, .value_name = "NAME", .default_text = "main", .group = kDownload,
+     .commands = kOnPull, .help = "branch, tag or commit"},
+    {.name = "token-file", .environment = "MLXCEL_HF_TOKEN_FILE", .type = kText, .value_name = "FILE",
+     .group = kDownload, .commands = kOnPull, .help = "file with the access token; HF_TOKEN is read too"},
+    {.name = "retries", .type = kInteger, .value_name = "N", .default_text = "4", .minimum = 0, .maximum = 100,
+     .group = kDownload, .commands = kOnPull, .advanced = true,
+     .help = "attempts after a passing failure of the network or the hub"},
+    {.name = "stall-timeout", .type = kDuration, .value_name = "TIME", .default_text = "60s", .minimum = 1,
+     .maximum = 86400, .group = kDownload, .commands = kOnPull, .advanced = true,
+     .help = "give an attempt up after this long without data"},
+    // ---- environment
+    {.name = "home", .environment = "MLXCEL_HOME", .type = kText, .group = kEnvironment, .commands = kOnStore,
+     .advanced = true, .environment_only = true,
+     .help = "folder of models and history; default ~/.cache/mlxcel"},
+    {.name = "hf-home", .environment = "HF_HOME", .type = kText, .group = kEnvironment, .commands = kOnStore,
+     .advanced = true, .environment_only = true,
+     .help = "the Hugging Face cache, only read; default ~/.cache/huggingface"},
+    {.name = "hf-token", .environment = "HF_TOKEN", .type = kText, .group = kEnvironment, .commands = kOnPull,
+     .advanced = true, .environment_only = true, .secret = true,
+     .help = "access token, sent to the endpoint only"},
+    {.name = "user-home", .environment = "HOME", .type = kText, .group = kEnvironment, .commands = kOnAll,
+     .advanced = true, .environment_only = true, .help = "where ~ is"},
+    {.name = "no-color", .environment = "NO_COLOR", .type = kText, .group = kEnvironment, .commands = kOnAll,
+     .advanced = true, .environment_only = true, .help = "any text: no colours"},
+    {.name = "terminal", .environment = "TERM", .type = kText, .group = kEnvironment, .commands = kOnAll,
+     .advanced = true, .environment_only = true, .help = "dumb: no colours and no redrawn lines"},
+};
+// clang-format on
+
+constexpr std::array kGroups = {kGeneral, kModel,   kInput,    kOutput,     kSampling,
+                                kCompute, kKvCache, kDownload, kEnvironment};
+
+}  // namespace
+
+std::string_view option_group_name(OptionGroup group) {
+  switch (group) {
+    case kGeneral:
+      return "General";
+    case kModel:
+      return "Model";
+    case kInput:
+      return "Input";
+    case kOutput:
+      return "Output";
+    case kSampling:
+      return "Sampling";
+    case kCompute:
+      return "Compute";
+    case kKvCache:
+      return "KV cache";
+    case kDownload:
+      return "Download";
+    case kEnvironment:
+      return "Environment";
+  }
+  return "";
+}
+
+std::span<const OptionGroup> option_groups() { return kGroups; }
+std::span<const CommandRow> command_table() { return kCommands; }
+std::span<const OptionRow> option_table() { return kOptions; }
+
+const CommandRow& command_row(Command command) {
+  for (const CommandRow& row : kCommands) {
+    if (row.command == command) return row;
+  }
+  MLXCEL_CHECK_MSG(false, "a command without a row");
+}
+
+const OptionRow* find_option(std::string_view name) {
+  for (const OptionRow& row : kOptions) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> split_words(std::string_view text) {
+  std::vector<std::string_view> words;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    if (end > begin) words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+}  // namespace mlxcel
