@@ -35,7 +35,7 @@ struct ScalarLanes {
   static F select(M m, F a, F b) { return m ? a : b; }
 };
 
-// e^x. Exactly 0 below -87.33 (no subnormal results), +inf above 88.37; NaN stays NaN. At most 2 ulp.
+// e^x. Exactly 0 below -87.33 (no subnormal results), +inf above 88.37; NaN stays NaN. At most 1.25 ulp.
 // Reduction x = n ln2 + r with a two-part ln2; polynomial of degree 5 on |r| <= ln2/2 (Cephes expf
 // coefficients, S. Moshier, netlib).
 template <class L>
