@@ -78,8 +78,9 @@ class SequenceCache {
 
   // Changes nothing. kResourceExhausted when the pool cannot give the blocks. num_rows >= 0.
   Result<AppendPlan> plan_append(int64_t num_rows) const;
-  // REQUIRES: the plan was made for this sequence at this length. Returns the forks to carry out first, in this order:
-  // fewer than the plan had when the other holders have left the shared block meanwhile (the last one writes in place).
+  // REQUIRES: the plan was made for this sequence at this length. Returns the forks to carry out first, in
+  // this order: fewer than the plan had when the other holders have left the shared block meanwhile (the last
+  // one writes in place).
   std::vector<BlockCopy> commit_append(AppendPlan&& plan);
   // Drops min(num_rows, length - first_visible) newest rows and returns how many; 0 with nothing changed
   // where the model's state cannot be wound back that far (KvLayout::can_trim()). trim(0) always succeeds.
