@@ -7,7 +7,7 @@ packages=(
   g++ make cmake ninja-build pkg-config ccache mold git unzip
   libfmt-dev libsimdjson-dev libcurl4-openssl-dev libcli11-dev libtomlplusplus-dev
   libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libssl-dev
-  libgtest-dev nlohmann-json3-dev
+  libboost1.81-dev libgtest-dev nlohmann-json3-dev
   clang-format clang-tidy tmux
 )
 
