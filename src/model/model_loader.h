@@ -30,6 +30,9 @@ class ModelWeights {
   void set_matrix(WeightKey key, WeightMatrix matrix) { matrices_[key] = std::move(matrix); }
   void set_vector(WeightKey key, std::vector<float> values) { vectors_[key] = std::move(values); }
   const std::map<WeightKey, WeightMatrix>& matrices() const { return matrices_; }
+  void erase_matrix(WeightKey key) { matrices_.erase(key); }
+  // Joins per-head norm weights, bound one by one, into the one vector that readers see.
+  void join_head_norms(const ModelSpec& spec);
   // Keeps bytes alive that no mapping holds (a transposed or strided source rewritten at load). Moving this object
   // leaves them where they are.
   std::span<const std::byte> adopt(std::vector<std::byte> bytes);
@@ -51,7 +54,7 @@ struct LoadedModel {
 
 // Family lookup, config check, weight binding. Errors name file, tensor or key with expected and found.
 Result<LoadedModel> load_model(std::shared_ptr<const Checkpoint> checkpoint);
-// Only the spec (for `inspect`): no tensor is read.
+// Only the spec (for `inspect`): no weight is read (GGUF's few rope factors, which are tensors, are).
 Result<ModelSpec> read_model_spec(const Checkpoint& checkpoint);
 // The names of all families, for messages and docs.
 std::vector<std::string> supported_families();

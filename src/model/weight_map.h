@@ -37,6 +37,7 @@ std::string_view weight_role_name(WeightRole role);
 // Where a role's matrix or vector comes from.
 struct TensorSource {
   std::string name;                         // tensor, without ".weight" suffix rules: the exact name in the file
+  int64_t stored_rows = -1;                 // rows the tensor must have; -1: as many as the role
   int64_t row_begin = 0, row_end = -1;      // rows of a fused tensor; -1: to the end
   // Of the range, only the first row_block of every row_period rows (0: all). GPT-OSS: gate_up alternates (1 of 2);
   // GPT-NeoX: q, k and v alternate per head (head_dim of 3 * head_dim).
