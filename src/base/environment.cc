@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <random>
 
 namespace mlxcel {
 
@@ -19,6 +20,15 @@ std::optional<bool> parse_boolean(std::string_view text) {
   if (lower == "1" || lower == "true" || lower == "on" || lower == "yes") return true;
   if (lower == "0" || lower == "false" || lower == "off" || lower == "no") return false;
   return std::nullopt;
+}
+
+uint64_t random_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 double monotonic_seconds() {
