@@ -4,6 +4,7 @@
 // standard library.
 #pragma once
 
+#include "backend/cpu/inline.h"
 #include "backend/cpu/kernel_table.h"
 #include "backend/cpu/kernels_vector.inc.h"
 #include "tensor/math.h"

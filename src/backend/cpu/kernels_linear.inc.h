@@ -3,6 +3,7 @@
 // kernel_table.h).
 #pragma once
 
+#include "backend/cpu/inline.h"
 #include "backend/cpu/kernel_table.h"
 
 namespace mlxcel {

@@ -2,6 +2,7 @@
 // of docs/numerics.md. Included once by each kernels_<isa>.cc; unnamed namespace, no standard library.
 #pragma once
 
+#include "backend/cpu/inline.h"
 #include "backend/cpu/kernel_table.h"
 #include "tensor/math.h"
 

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#define MLXCEL_INLINE inline __attribute__((always_inline))
+#include "backend/cpu/inline.h"
 
 namespace mlxcel {
 namespace {

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MLXCEL_INLINE inline __attribute__((always_inline))
+#include "backend/cpu/inline.h"
 
 namespace mlxcel {
 namespace {
