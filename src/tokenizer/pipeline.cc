@@ -45,7 +45,8 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
   RegexScratch scratch;
   for (const AddedToken& token : parts_.added_tokens) {
     added_texts_.push_back(token.content);
-    tokens_[static_cast<size_t>(token.id)] = {&added_texts_.back(), token.special};
+    tokens_[static_cast<size_t>(token.id)] = {&added_texts_.back(),
+                                              static_cast<int32_t>(added_texts_.size()) - 1, token.special};
     added_ids_.set(token.content, token.id);
     if (!token.normalized) {
       raw.push_back(token);
@@ -54,6 +55,8 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
     }
     NormalizedText pattern = NormalizedText::from(token.content, false);
     if (parts_.normalizer) parts_.normalizer->apply(pattern, scratch);
+    // Plain tokens decode to their normalised form, as the library does; markers stay what they are.
+    if (!token.special) added_texts_.back() = pattern.text;
     normalized.push_back(token);
     normalized_patterns.push_back(std::move(pattern.text));
   }
@@ -187,8 +190,10 @@ std::optional<TokenId> PipelineTokenizer::token_to_id(std::string_view token) co
 }
 
 std::string PipelineTokenizer::id_to_token(TokenId id) const {
-  const std::string* text = text_of(id, false);
-  return text == nullptr ? std::string() : *text;
+  if (id < 0 || id >= vocab_size()) return {};
+  const Token& token = tokens_[static_cast<size_t>(id)];
+  if (token.added >= 0) return parts_.added_tokens[static_cast<size_t>(token.added)].content;
+  return token.text == nullptr ? std::string() : *token.text;
 }
 
 bool PipelineTokenizer::is_special(TokenId id) const {

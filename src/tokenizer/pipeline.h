@@ -82,11 +82,12 @@ class PipelineTokenizer : public Tokenizer {
   AddedTokenMatcher normalized_matcher_;
   StringTable added_ids_;
   struct Token {
-    const std::string* text = nullptr;  // nullptr: a hole
+    const std::string* text = nullptr;  // what it decodes to; nullptr: a hole
+    int32_t added = -1;                 // number of the added token
     bool is_special = false;
   };
   std::vector<Token> tokens_;
-  std::vector<std::string> added_texts_;
+  std::vector<std::string> added_texts_;  // what added tokens decode to; never grows after construction
 };
 
 }  // namespace mlxcel
