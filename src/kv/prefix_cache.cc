@@ -294,37 +294,48 @@ void PrefixCache::touch(NodeIndex index) {
   }
 }
 
-bool PrefixCache::is_evictable_leaf(const Node& node) const {
-  return node.num_pins == 0 && pool_.references(node.block) == 1;
+bool PrefixCache::is_held(const Node& node) const { return pool_.references(node.block) > 1; }
+
+// Above this entry are blocks that nobody but the cache has: they go only after it.
+bool PrefixCache::hides_free_blocks(NodeIndex index) const {
+  for (; index != kRoot; index = nodes_[index].parent) {
+    if (!is_held(nodes_[index])) return true;
+  }
+  return false;
 }
 
 int64_t PrefixCache::num_evictable() const {
-  is_held_.assign(nodes_.size(), 0);
-  is_held_[kRoot] = 1;
-  int64_t evictable = num_nodes_;
-  for (size_t i = 1; i < nodes_.size(); ++i) {
-    if (!nodes_[i].is_live || is_evictable_leaf(nodes_[i])) continue;
-    for (auto index = static_cast<NodeIndex>(i); is_held_[index] == 0; index = nodes_[index].parent) {
-      is_held_[index] = 1;
-      --evictable;
+  is_pinned_.assign(nodes_.size(), 0);
+  is_pinned_[kRoot] = 1;
+  for (size_t i = 1; num_pins_ > 0 && i < nodes_.size(); ++i) {
+    if (nodes_[i].num_pins == 0) continue;
+    for (auto index = static_cast<NodeIndex>(i); is_pinned_[index] == 0; index = nodes_[index].parent) {
+      is_pinned_[index] = 1;
     }
+  }
+  int64_t evictable = 0;
+  for (size_t i = 1; i < nodes_.size(); ++i) {
+    evictable += nodes_[i].is_live && is_pinned_[i] == 0 && !is_held(nodes_[i]) ? 1 : 0;
   }
   return evictable;
 }
 
 int64_t PrefixCache::evict(int64_t num_blocks) {
   int64_t evicted = 0;
-  for (auto leaf = leaves_.begin(); leaf != leaves_.end() && evicted < num_blocks;) {
-    const auto [last_use, index] = *leaf;
-    if (!is_evictable_leaf(nodes_[index])) {
-      ++leaf;
-      continue;
+  for (const bool forgets_held : {false, true}) {
+    for (auto leaf = leaves_.begin(); leaf != leaves_.end() && evicted < num_blocks;) {
+      const auto [last_use, index] = *leaf;
+      const bool was_held = is_held(nodes_[index]);
+      if (nodes_[index].num_pins > 0 || (was_held && !(forgets_held && hides_free_blocks(index)))) {
+        ++leaf;
+        continue;
+      }
+      erase(index);
+      evicted += was_held ? 0 : 1;
+      leaf = leaves_.lower_bound({last_use, 0});  // its parent may be a leaf now, of the same age or younger
     }
-    erase(index);
-    ++evicted;
-    ++counters_.blocks_evicted;
-    leaf = leaves_.lower_bound({last_use, 0});  // its parent may be a leaf now, of the same age or younger
   }
+  counters_.blocks_evicted += static_cast<uint64_t>(evicted);
   return evicted;
 }
 

@@ -142,7 +142,8 @@ class PrefixCache {
   void erase(NodeIndex index);
   void touch(NodeIndex index);
   void drop_superseded(NodeIndex parent, uint64_t context, std::span<const TokenId> tokens);
-  bool is_evictable_leaf(const Node& node) const;
+  bool is_held(const Node& node) const;
+  bool hides_free_blocks(NodeIndex index) const;
   Status check_node(NodeIndex index) const;
 
   BlockPool& pool_;
@@ -154,7 +155,7 @@ class PrefixCache {
   uint64_t clock_ = 0;                                            // one tick per match or donation
   std::unordered_map<BlockKey, NodeIndex, KeyHash> full_blocks_;  // of colliding keys one
   std::set<std::pair<uint64_t, NodeIndex>> leaves_;               // (last_use, node)
-  mutable std::vector<uint8_t> is_held_;                          // scratch of num_evictable()
+  mutable std::vector<uint8_t> is_pinned_;                        // scratch of num_evictable()
   PrefixCacheCounters counters_;
 };
 

@@ -232,6 +232,24 @@ TEST(PrefixCache, AdoptedRowsStayWithoutAMatch) {
   f.expect_sound({sequence.blocks()});
 }
 
+TEST(PrefixCache, AHeldEntryDoesNotLockUpTheBlocksAboveIt) {
+  Fixture f(8, 4);
+  const Tokens tokens = counting(0, 8);
+  // Two sequences compute the same beginning at once; the stored first block is not the second one's.
+  SequenceCache second = SequenceCache::paged(f.pool, f.layout);
+  ASSERT_TRUE(f.append(second, 8));
+  f.run(counting(0, 4));
+  EXPECT_EQ(f.donate(second, tokens), 1);
+  EXPECT_EQ(f.cache.num_evictable(), 1);
+  EXPECT_EQ(f.cache.evict(5), 1);
+  EXPECT_EQ(f.cache.num_blocks(), 0);
+  f.expect_sound({second.blocks()});
+  EXPECT_EQ(f.donate(second, tokens), 2);
+  EXPECT_EQ(f.cache.num_evictable(), 0);
+  EXPECT_EQ(f.cache.evict(5), 0);
+  EXPECT_EQ(f.cache.num_blocks(), 2);  // nothing would have been gained
+}
+
 TEST(PrefixCache, ShortenLetsGoOfTheRest) {
   Fixture f(16, 4);
   f.run(counting(0, 13));
