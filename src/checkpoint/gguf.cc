@@ -42,6 +42,9 @@ std::optional<DType> plain_type(GgufType type) {
   }
 }
 
+// Positions in a file are far below 2^63, so this cannot overflow.
+uint64_t round_up_to(uint64_t position, uint64_t unit) { return (position + unit - 1) / unit * unit; }
+
 struct Placement {
   uint64_t offset = 0, size = 0;
   TensorEntry* entry = nullptr;
@@ -177,7 +180,7 @@ Result<uint64_t> GgufReader::alignment() const {
 
 Status GgufReader::place_tensors() {
   MLXCEL_ASSIGN_OR_RETURN(const uint64_t unit, alignment());
-  const uint64_t data_begin = (reader_.position() + unit - 1) / unit * unit;
+  const uint64_t data_begin = round_up_to(reader_.position(), unit);
   const uint64_t data_size = data_begin <= bytes_.size() ? bytes_.size() - data_begin : 0;
   std::sort(placements_.begin(), placements_.end(), [](const Placement& a, const Placement& b) {
     return std::pair(a.offset, a.size) < std::pair(b.offset, b.size);
@@ -194,15 +197,15 @@ Status GgufReader::place_tensors() {
                            "at most " + std::to_string(data_size) + " bytes of data",
                            std::to_string(p.size) + " bytes at offset " + std::to_string(p.offset));
     }
-    if (p.offset < end || p.offset - end >= unit) {
+    const uint64_t expected = round_up_to(end, unit);
+    if (p.offset != expected) {
       return reader_.error(what, p.offset < end ? "data overlaps another tensor's" : "a hole before the data",
-                           "data from offset " + std::to_string((end + unit - 1) / unit * unit),
-                           std::to_string(p.offset));
+                           "data from offset " + std::to_string(expected), std::to_string(p.offset));
     }
     p.entry->data = bytes_.subspan(data_begin + p.offset, p.size);
     end = p.offset + p.size;
   }
-  if (data_size - end >= unit) {
+  if (data_size > round_up_to(end, unit)) {
     return reader_.error("end of the file", "bytes that belong to no tensor",
                          std::to_string(end) + " bytes of data", std::to_string(data_size) + " bytes");
   }

@@ -2,9 +2,10 @@
 // data. Private to checkpoint/.
 //
 // Rules: every count is checked against the bytes that are left before anything is allocated; keys and tensor
-// names are unique; offsets are multiples of the alignment; sorted by offset the tensors follow one another
-// with less than one alignment of padding between them and after the last. Source: the GGUF specification in
-// the ggml project's docs (gguf.md).
+// names are unique; sorted by offset, each tensor starts at the first multiple of the alignment behind the one
+// before, and nothing but padding to that multiple follows the last.
+//
+// Format: the GGUF specification in the ggml project's docs (gguf.md).
 //
 // Owner: results view the bytes given. Threads: pure functions.
 #pragma once

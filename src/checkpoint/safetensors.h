@@ -4,8 +4,9 @@
 // Rules, one for every way a file is opened: the header fits the file and is at most 100 MB; each tensor has
 // exactly dtype, shape and data_offsets; its size is the product of its shape; sorted by offset the tensors
 // follow one another without hole or overlap from the first data byte to the last byte of the file. (The same
-// as the reference implementation's, so a file that loads here loads there.) Source: the format description
-// of the safetensors project (README, "Format").
+// as the reference implementation's, so a file that loads here loads there.)
+//
+// Format: the README of the safetensors project, "Format".
 //
 // Owner: entries view the bytes given. Threads: pure functions.
 #pragma once
