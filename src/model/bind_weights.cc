@@ -196,13 +196,13 @@ std::span<const std::byte> Binder::pick_rows(std::span<const std::byte> bytes, i
 Status Binder::select(WeightMatrix& matrix, const TensorSource& source, const RoleShape& role) {
   const RowPattern pattern = row_pattern(source, role.rows);
   if (pattern.begin == 0 && pattern.count == matrix.rows) return ok_status();
-  if (matrix.format.kind == WeightKind::kFp8Block) {
-    return error(source, role, "rows of an fp8 tensor with block scales cannot be taken apart",
-                 "a tensor per role", shape_text(matrix.rows, matrix.columns));
-  }
   if (pattern.is_contiguous()) {
     matrix = matrix.slice_rows(pattern.begin, pattern.begin + pattern.count);
     return ok_status();
+  }
+  if (matrix.format.kind == WeightKind::kFp8Block) {
+    return error(source, role, "rows of an fp8 tensor with block scales cannot be taken apart",
+                 "a tensor per role", shape_text(matrix.rows, matrix.columns));
   }
   matrix.data = pick_rows(matrix.data, matrix.rows, pattern);
   matrix.scales = pick_rows(matrix.scales, matrix.rows, pattern);
