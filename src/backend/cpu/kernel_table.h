@@ -101,8 +101,8 @@ struct KernelTable {
   void (*linear_dequantised)(const QuantisedWeights& w, const float* x, int64_t x_stride,
                              const LinearTarget& y);
 
-  // y = (x * r) * w; w null: without.
-  void (*rms_norm)(const float* x, const float* w, int64_t n, float epsilon, float* y);
+  // y = (x * r) * w (+ b); w, b null: without.
+  void (*rms_norm)(const float* x, const float* w, const float* b, int64_t n, float epsilon, float* y);
   void (*layer_norm)(const float* x, const float* w, const float* b, int64_t n, float epsilon, float* y);
   void (*add_scaled)(const float* y, float scale, int64_t n, float* h);  // h = fma(y, scale, h)
   void (*add)(const float* a, const float* b, int64_t n, float* y);      // y = a + b
@@ -115,7 +115,7 @@ struct KernelTable {
   void (*gate_clamped)(const float* gate, const float* up, float limit, float alpha, int64_t n, float* out);
   // In place; cos and sin of dims/2 pairs.
   void (*rotate)(const float* cos, const float* sin, int64_t dims, bool interleaved, float* x);
-  // Larger first, ties to the lower index, NaN loses.
+  // Larger first, ties to the lower index, NaN loses; index -1 when all are NaN.
   void (*argmax)(const float* x, int64_t n, float* best, int64_t* index);
 
   // queries[r]: key_dim floats; masks[r]: visible positions of the block (0: the row is skipped).

@@ -31,7 +31,7 @@ MLXCEL_INLINE void map(const float* x, int64_t n, float* y, Op op) {
 }
 
 template <class L>
-void rms_norm(const float* x, const float* w, int64_t n, float epsilon, float* y) {
+void rms_norm(const float* x, const float* w, const float* b, int64_t n, float epsilon, float* y) {
   using F = typename L::F;
   F lanes = L::zero();
   for (int64_t i = 0; i < n; i += kLanes) {
@@ -41,8 +41,9 @@ void rms_norm(const float* x, const float* w, int64_t n, float epsilon, float* y
   const float mean = L::sum16(lanes) / static_cast<float>(n);
   const F r = L::set(1.0f / __builtin_sqrtf(mean + epsilon));
   map<L>(x, n, y, [&](F v, int64_t i) {
-    const F scaled_value = L::mul(v, r);
-    return w == nullptr ? scaled_value : L::mul(scaled_value, load_part<L>(w + i, n - i));
+    F value = L::mul(v, r);
+    if (w != nullptr) value = L::mul(value, load_part<L>(w + i, n - i));
+    return b == nullptr ? value : L::add(value, load_part<L>(b + i, n - i));
   });
 }
 
@@ -181,7 +182,7 @@ void argmax(const float* x, int64_t n, float* best, int64_t* index) {
   for (i = 0; i < n; ++i) {
     if (x[i] == top) break;
   }
-  *index = i < n ? i : 0;  // nothing but NaN: the lowest id
+  *index = i < n ? i : -1;
 }
 
 }  // namespace
