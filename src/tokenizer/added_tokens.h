@@ -24,6 +24,7 @@ struct AddedToken {
   bool rstrip = false;
   bool normalized = false;  // is looked for in the normalised text
   bool special = false;
+  std::optional<std::string> surface;  // what it decodes to, where that is not its content
 };
 
 // True for tokens that only a template may write: special ones, and plain ones that look like markers

@@ -44,7 +44,7 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
   added_texts_.reserve(parts_.added_tokens.size());
   RegexScratch scratch;
   for (const AddedToken& token : parts_.added_tokens) {
-    added_texts_.push_back(token.content);
+    added_texts_.push_back(token.surface.value_or(token.content));
     tokens_[static_cast<size_t>(token.id)] = {&added_texts_.back(),
                                               static_cast<int32_t>(added_texts_.size()) - 1, token.special};
     added_ids_.set(token.content, token.id);
