@@ -2,8 +2,8 @@
 // data. Private to checkpoint/.
 //
 // Rules: every count is checked against the bytes that are left before anything is allocated; keys and tensor
-// names are unique; sorted by offset, each tensor starts at the first multiple of the alignment behind the one
-// before, and nothing but padding to that multiple follows the last.
+// names are unique; sorted by offset, each tensor starts at the first multiple of the alignment behind the
+// one before, and nothing but padding to that multiple follows the last.
 //
 // Format: the GGUF specification in the ggml project's docs (gguf.md).
 //

@@ -161,12 +161,14 @@ std::vector<std::string> fixture_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, HostileModel, testing::ValuesIn(fixture_names()), [](const auto& parameter) {
-  std::string name = parameter.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Fixtures, HostileModel, testing::ValuesIn(fixture_names()),
+                         [](const auto& parameter) {
+                           std::string name = parameter.param;
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           return name;
+                         });
 
 // Malicious files: as much structure per byte as the format allows.
 

@@ -115,12 +115,16 @@ Status check_quantisation_config(const Checkpoint& checkpoint) {
   if (object == nullptr) return ok_status();
   MLXCEL_ASSIGN_OR_RETURN(const std::string method, JsonReader(*object, where).string("quant_method"));
   if (method == "fp8") return check_fp8_object(*object, where);
+  if (method == "mxfp4") return ok_status();  // the tensors say which: "<name>_blocks" beside "<name>_scales"
   return make_error(ErrorKind::kUnsupported, "quantisation method not supported",
-                    where + ", quantization_config", "MLX quantisation or fp8 blocks", method,
+                    where + ", quantization_config", "MLX quantisation, fp8 blocks or mxfp4", method,
                     "use an MLX, GGUF or unquantised version of the model");
 }
 
-bool is_fp8_block_checkpoint(const Checkpoint& checkpoint) { return foreign_object(checkpoint) != nullptr; }
+bool is_fp8_block_checkpoint(const Checkpoint& checkpoint) {
+  const JsonValue* object = foreign_object(checkpoint);
+  return object != nullptr && *object->find("quant_method") == JsonValue("fp8");
+}
 
 Result<std::optional<MlxQuantisation>> mlx_quantisation(const Checkpoint& checkpoint,
                                                         std::string_view base_name) {

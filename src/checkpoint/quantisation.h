@@ -1,6 +1,6 @@
-// The quantisation keys of a config.json: MLX's "quantization" and the fp8 form of "quantization_config".
-// Private to checkpoint/; mlx_quantisation() itself is in checkpoint.h.
-// Owner: none. Threads: pure functions.
+// The quantisation keys of a config.json: MLX's "quantization" and the fp8 and mxfp4 forms of
+// "quantization_config". Private to checkpoint/; mlx_quantisation() itself is in checkpoint.h. Owner: none.
+// Threads: pure functions.
 #pragma once
 
 #include "base/error.h"
