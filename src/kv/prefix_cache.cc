@@ -89,9 +89,8 @@ void PrefixMatch::shorten(int64_t num_rows) {
 }
 
 PrefixCache::PrefixCache(BlockPool& pool, BlockKeyFunction key_function)
-    : pool_(pool), key_function_(key_function), nodes_(1) {
+    : pool_(pool), key_function_(key_function), nodes_(1), blocks_(1, kNoBlock) {
   MLXCEL_CHECK(pool.block_size() <= kBlockSizeMax);
-  nodes_[kRoot].is_live = true;
 }
 
 PrefixCache::~PrefixCache() { reset(); }
@@ -157,14 +156,14 @@ PrefixMatch PrefixCache::match(std::span<const TokenId> tokens, uint64_t context
     const NodeIndex child = find_full_child(node, key, context, block_tokens);
     if (child == kRoot) break;
     node = child;
-    match.blocks_.push_back(nodes_[node].block);
+    match.blocks_.push_back(blocks_[node]);
     rows += block_size;
   }
   const auto rest = tokens.subspan(rows, std::min(block_size, rows_max - rows));
   const Tail tail = longest_tail(node, context, rest);
   if (tail.num_rows > 0) {
     node = tail.node;
-    match.blocks_.push_back(nodes_[node].block);
+    match.blocks_.push_back(blocks_[node]);
     rows += static_cast<size_t>(tail.num_rows);
   }
   ++counters_.lookups;
@@ -239,17 +238,17 @@ PrefixCache::NodeIndex PrefixCache::insert(NodeIndex parent, const BlockKey& key
   NodeIndex index = static_cast<NodeIndex>(nodes_.size());
   if (unused_nodes_.empty()) {
     nodes_.emplace_back();
+    blocks_.push_back(kNoBlock);
   } else {
     index = unused_nodes_.back();
     unused_nodes_.pop_back();
   }
+  blocks_[index] = block;
   Node& node = nodes_[index];
   node.key = key;
   node.context = context;
   node.last_use = clock_;
   node.parent = parent;
-  node.block = block;
-  node.is_live = true;
   node.tokens.assign(tokens.begin(), tokens.end());
   std::vector<NodeIndex>& siblings = nodes_[parent].children;
   const size_t position = child_position(parent, context, tokens);
@@ -265,7 +264,7 @@ PrefixCache::NodeIndex PrefixCache::insert(NodeIndex parent, const BlockKey& key
 // REQUIRES: a leaf without pins.
 void PrefixCache::erase(NodeIndex index) {
   Node& node = nodes_[index];
-  MLXCEL_CHECK(node.is_live && node.children.empty() && node.num_pins == 0);
+  MLXCEL_CHECK(is_live(index) && node.children.empty() && node.num_pins == 0);
   std::vector<NodeIndex>& siblings = nodes_[node.parent].children;
   siblings.erase(siblings.begin() +
                  static_cast<std::ptrdiff_t>(child_position(node.parent, node.context, node.tokens)));
@@ -275,7 +274,7 @@ void PrefixCache::erase(NodeIndex index) {
       is_full(node) && found != full_blocks_.end() && found->second == index) {
     full_blocks_.erase(found);
   }
-  pool_.release(node.block);
+  pool_.release(std::exchange(blocks_[index], kNoBlock));
   node = Node{};
   unused_nodes_.push_back(index);
   --num_nodes_;
@@ -294,12 +293,12 @@ void PrefixCache::touch(NodeIndex index) {
   }
 }
 
-bool PrefixCache::is_held(const Node& node) const { return pool_.references(node.block) > 1; }
+bool PrefixCache::is_held(NodeIndex index) const { return pool_.references(blocks_[index]) > 1; }
 
 // Above this entry are blocks that nobody but the cache has: they go only after it.
 bool PrefixCache::hides_free_blocks(NodeIndex index) const {
   for (; index != kRoot; index = nodes_[index].parent) {
-    if (!is_held(nodes_[index])) return true;
+    if (!is_held(index)) return true;
   }
   return false;
 }
@@ -315,7 +314,7 @@ int64_t PrefixCache::num_evictable() const {
   }
   int64_t evictable = 0;
   for (size_t i = 1; i < nodes_.size(); ++i) {
-    evictable += nodes_[i].is_live && is_pinned_[i] == 0 && !is_held(nodes_[i]) ? 1 : 0;
+    evictable += blocks_[i] != kNoBlock && is_pinned_[i] == 0 && pool_.references(blocks_[i]) == 1 ? 1 : 0;
   }
   return evictable;
 }
@@ -325,7 +324,7 @@ int64_t PrefixCache::evict(int64_t num_blocks) {
   for (const bool forgets_held : {false, true}) {
     for (auto leaf = leaves_.begin(); leaf != leaves_.end() && evicted < num_blocks;) {
       const auto [last_use, index] = *leaf;
-      const bool was_held = is_held(nodes_[index]);
+      const bool was_held = is_held(index);
       if (nodes_[index].num_pins > 0 || (was_held && !(forgets_held && hides_free_blocks(index)))) {
         ++leaf;
         continue;
@@ -353,7 +352,7 @@ Status PrefixCache::check_node(NodeIndex index) const {
     if (node.tokens.empty() || static_cast<int64_t>(node.tokens.size()) > pool_.block_size()) {
       return fail("an entry has no tokens or more than a block");
     }
-    if (!nodes_[node.parent].is_live) return fail("an entry's parent is gone");
+    if (!is_live(node.parent)) return fail("an entry's parent is gone");
     if (node.parent != kRoot && nodes_[node.parent].last_use < node.last_use) {
       return fail("an entry is older than one below it");
     }
@@ -364,7 +363,8 @@ Status PrefixCache::check_node(NodeIndex index) const {
   }
   for (size_t i = 0; i < node.children.size(); ++i) {
     const Node& child = nodes_[node.children[i]];
-    if (!child.is_live || child.parent != index) return fail("an entry names a child that is not its own");
+    if (!is_live(node.children[i]) || child.parent != index)
+      return fail("an entry names a child that is not its own");
     if (child_position(index, child.context, child.tokens) != i)
       return fail("children are out of order or equal");
   }
@@ -375,17 +375,17 @@ Status PrefixCache::check_integrity(std::span<const std::span<const BlockId>> ta
   std::vector<BlockId> own;
   int64_t num_children = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].is_live) continue;
+    if (!is_live(static_cast<NodeIndex>(i))) continue;
     MLXCEL_RETURN_IF_ERROR(check_node(static_cast<NodeIndex>(i)));
     num_children += static_cast<int64_t>(nodes_[i].children.size());
-    if (i != kRoot) own.push_back(nodes_[i].block);
+    if (i != kRoot) own.push_back(blocks_[i]);
   }
   if (static_cast<int64_t>(own.size()) != num_nodes_ || num_children != num_nodes_) {
     return make_error(ErrorKind::kInternal, "the prefix cache's count of entries is wrong", "",
                       std::to_string(num_nodes_), std::to_string(own.size()));
   }
   for (const auto& [key, index] : full_blocks_) {
-    if (!nodes_[index].is_live || !is_full(nodes_[index]) || nodes_[index].key != key) {
+    if (!is_live(index) || !is_full(nodes_[index]) || nodes_[index].key != key) {
       return make_error(ErrorKind::kInternal, "a key of the prefix cache names another entry");
     }
   }

@@ -113,14 +113,13 @@ class PrefixCache {
   friend class PrefixMatch;
   using NodeIndex = uint32_t;
   static constexpr NodeIndex kRoot = 0;
+  static constexpr BlockId kNoBlock = -1;
   struct Node {
     BlockKey key;
     uint64_t context = 0;
     uint64_t last_use = 0;
     NodeIndex parent = kRoot;
-    BlockId block = 0;
     int32_t num_pins = 0;
-    bool is_live = false;
     std::vector<TokenId> tokens;      // [1, block_size]; fewer than block_size: a partial tail, always a leaf
     std::vector<NodeIndex> children;  // ascending by (context, tokens)
   };
@@ -142,13 +141,16 @@ class PrefixCache {
   void erase(NodeIndex index);
   void touch(NodeIndex index);
   void drop_superseded(NodeIndex parent, uint64_t context, std::span<const TokenId> tokens);
-  bool is_held(const Node& node) const;
+  bool is_held(NodeIndex index) const;
+  bool is_live(NodeIndex index) const { return index == kRoot || blocks_[index] != kNoBlock; }
   bool hides_free_blocks(NodeIndex index) const;
   Status check_node(NodeIndex index) const;
 
   BlockPool& pool_;
   BlockKeyFunction key_function_;
-  std::vector<Node> nodes_;              // nodes_[kRoot] has no block
+  std::vector<Node> nodes_;
+  std::vector<BlockId> blocks_;          // of each node, apart from it because num_evictable() looks at all;
+                                         // kNoBlock: the root, and unused nodes
   std::vector<NodeIndex> unused_nodes_;  // slots of nodes_
   int64_t num_nodes_ = 0;                // live, without the root
   int64_t num_pins_ = 0;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr TokenId kVocabSize = 24;  // small, so that texts and prompts run into each other
 constexpr TokenId kEndToken = 0;
+constexpr uint64_t kEndOneIn = 60;  // texts are long enough to fill small pools
 constexpr TokenId kPaddingToken = 0;
 constexpr uint64_t kContext = 1;
 
@@ -22,7 +23,9 @@ uint64_t absorb(uint64_t state, TokenId token) {
 }
 
 TokenId choose(uint64_t state, uint64_t seed, int64_t position) {
-  return static_cast<TokenId>(mix(state ^ mix(seed + static_cast<uint64_t>(position))) % kVocabSize);
+  const uint64_t drawn = mix(state ^ mix(seed + static_cast<uint64_t>(position)));
+  if (drawn % kEndOneIn == 0) return kEndToken;
+  return static_cast<TokenId>(1 + (drawn >> 32) % (kVocabSize - 1));
 }
 
 FinishReason finish_reason(TokenId token, int64_t num_tokens, const FakeRequest& request, int64_t rows_max) {

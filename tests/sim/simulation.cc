@@ -70,7 +70,7 @@ class Simulation {
   FakeEngineOptions draw_engine_options(const SimulationOptions& options) {
     FakeEngineOptions drawn;
     drawn.block_size = static_cast<int32_t>(random_.between(1, 8));
-    drawn.num_blocks = static_cast<int32_t>(random_.between(3, random_.one_in(4) ? 120 : 30));
+    drawn.num_blocks = static_cast<int32_t>(random_.between(2, random_.one_in(4) ? 150 : 20));
     drawn.context_length = random_.between(8, 90);
     drawn.row_error_one_in = random_.one_in(3) ? random_.between(5, 60) : 0;
     drawn.step_error_one_in = random_.one_in(5) ? random_.between(5, 40) : 0;
@@ -137,9 +137,9 @@ class Simulation {
     const bool are_cancelled = random_.one_in(2), have_deadlines = random_.one_in(4),
                are_slow = random_.one_in(3);
     Timestamp arrival{};
-    for (int64_t i = random_.between(3, 16); i > 0; --i) {
+    for (int64_t i = random_.between(3, 40); i > 0; --i) {
       Client client;
-      client.request = {draw_prompt(families), random_.next(), random_.between(1, 30)};
+      client.request = {draw_prompt(families), random_.next(), random_.between(1, 60)};
       client.options.priority = static_cast<int32_t>(random_.between(1, priorities));
       arrival += milliseconds(random_.between(0, pause_ms));
       client.arrival = arrival;
@@ -240,7 +240,7 @@ class Simulation {
   }
 
   void check_step(const ScheduledStep& step) {
-    int64_t tokens = 0, blocks = 0;
+    int64_t tokens = 0, blocks = 0, draft_blocks = 0;
     std::set<SequenceId> seen;
     const auto hash = [this](uint64_t value) {
       outcome_.steps_hash = Random(outcome_.steps_hash ^ value).next();
@@ -258,11 +258,14 @@ class Simulation {
       if (segment.num_drafts < 0 || (segment.num_drafts > 0 && missing != 1)) fail("drafts beside a prompt");
       tokens += segment.num_tokens + segment.num_drafts;
       blocks += segment.num_blocks;
+      draft_blocks += segment.num_blocks - engine_.blocks_needed(segment.sequence, segment.num_tokens);
     }
     if (tokens > scheduler_options_.max_batch_tokens) fail("a step has {} rows", tokens);
     if (scheduler_.num_running() > scheduler_options_.max_running) fail("too many sequences run");
-    if (blocks + step.num_spare_blocks > engine_.blocks().available())
-      fail("more blocks are planned than there are");
+    const int64_t blocks_left = engine_.blocks().available() - blocks - step.num_spare_blocks;
+    if (blocks_left < 0) fail("more blocks are planned than there are");
+    if (draft_blocks + step.num_spare_blocks > 0 && blocks_left == 0)
+      fail("optional rows may take the last block");
     if (step.segments.empty() && scheduler_.has_work() && scheduler_.num_running() > 0) fail("nobody moves");
     check_integrity();
   }
