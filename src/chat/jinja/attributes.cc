@@ -146,6 +146,10 @@ bool property(Runtime& runtime, const Value& object, const std::string& name, Va
       if (name == "pos") result = Value::integer(static_cast<int64_t>(cycler.position));
       return name == "current" || name == "pos";
     }
+    case Kind::kTuple:
+      if (!object.as<SequenceObject>().is_group || (name != "grouper" && name != "list")) return false;
+      result = object.items()[name == "grouper" ? 0 : 1];
+      return true;
     case Kind::kBlocks:
       result = method(runtime.string(name), &kBlockCall);
       return true;

@@ -239,26 +239,29 @@ Evaluator::Flow Evaluator::execute_for(const Statement& statement, const Value& 
   loop->node = &statement;
   loop->scope = scope_;
   loop->last_changed = runtime_.undefined("loop.changed was not called");
-  if (loop->items.empty()) {
-    const Inner inner(*this, scope_);
-    return execute(statement.otherwise);  // a break here leaves the loop around this one
-  }
-  execute_iterations(statement, *loop, Value::object(Kind::kLoop, loop));
+  const bool completed = execute_iterations(statement, *loop, Value::object(Kind::kLoop, loop));
   // The loop variable may outlive its loop in a namespace; it must not keep values that refer to itself.
   loop->is_active = false;
   loop->last_changed = Value::none();
-  return Flow::kNormal;
+  if (completed) return Flow::kNormal;
+  // Jinja runs the else unless an iteration reached the end of the body: a break or continue does not count.
+  const Inner inner(*this, scope_);
+  return execute(statement.otherwise);  // a break here leaves the loop around this one
 }
 
-void Evaluator::execute_iterations(const Statement& statement, LoopObject& loop, const Value& loop_value) {
+bool Evaluator::execute_iterations(const Statement& statement, LoopObject& loop, const Value& loop_value) {
   Inner inner(*this, scope_);
+  bool completed = false;
   for (size_t i = 0; i < loop.items.size(); ++i) {
     inner.renew();
     loop.index0 = static_cast<int64_t>(i);
     if (loop_name_ >= 0) scope_->set(loop_name_, loop_value);
     assign(*statement.targets[0], loop.items[i]);
-    if (execute(statement.body) == Flow::kBreak) return;
+    const Flow flow = execute(statement.body);
+    if (flow == Flow::kBreak) return completed;
+    completed |= flow == Flow::kNormal;
   }
+  return completed;
 }
 
 Value Evaluator::call_loop(LoopObject& loop, const Value& items) {

@@ -64,7 +64,8 @@ class Evaluator : public Runtime::Calls {
   void execute_output(const Statement& statement);
   Flow execute_for(const Statement& statement, const Value& iterable, int64_t depth0);
   std::vector<Value> loop_items(const Statement& statement, const Value& iterable);
-  void execute_iterations(const Statement& statement, LoopObject& loop, const Value& loop_value);
+  // Whether any iteration reached the end of the body.
+  bool execute_iterations(const Statement& statement, LoopObject& loop, const Value& loop_value);
   void execute_macro(const Statement& statement);
   void execute_call_block(const Statement& statement);
   Flow execute_set_block(const Statement& statement);

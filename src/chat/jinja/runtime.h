@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -158,7 +159,7 @@ const BuiltinEntry* find_filter(std::string_view name);
 const BuiltinEntry* find_test(std::string_view name);
 const BuiltinEntry* find_string_method(std::string_view name);
 const BuiltinEntry* find_container_method(Kind kind, std::string_view name);
-const std::vector<FunctionObject>& global_functions();
+std::span<const FunctionObject> global_functions();
 // tojson as transformers sets it up (options: ensure_ascii, indent, separators, sort_keys).
 Value filter_tojson(Runtime& runtime, const Value& subject, const Arguments& arguments);
 

@@ -179,7 +179,8 @@ struct StringObject {
 struct SequenceObject {
   std::vector<Value> items;
   int depth = 1;
-  int64_t weight = 1;  // see container_weight
+  int64_t weight = 1;     // see container_weight
+  bool is_group = false;  // of groupby: a tuple whose two items are also named grouper and list
   Charge charge;
 };
 
