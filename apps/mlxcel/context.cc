@@ -50,6 +50,11 @@ void print_banner(Context& context, const ModelSession& session, const ResolvedM
       format_bytes(static_cast<uint64_t>(std::max<int64_t>(0, engine.kv_bytes())))));
   terminal.note(
       fmt::format("context   {} tokens (the model allows {})", engine.context_length(), spec.max_position));
+  if (const Setting* temperature = context.settings.find("temp")) {
+    const bool is_greedy = *context.settings.number("temp") == 0.0;
+    terminal.note(fmt::format("sampling  {}, temperature {} from {}", is_greedy ? "greedy" : "random",
+                              *context.settings.number("temp"), temperature->source));
+  }
   const std::string given = describe_settings(context.settings, true);
   if (!given.empty()) terminal.note("settings\n" + given.substr(0, given.size() - 1));
   terminal.note(fmt::format("ready in {:.2f} s", session.load_seconds));

@@ -28,7 +28,7 @@ Status run_window(ModelSession& session, std::span<const TokenId> window, int32_
   const int64_t vocabulary = engine.runner().spec().vocab_size;
   SequenceRequest request;
   request.prompt.assign(window.begin(), window.end());
-  request.stop.max_tokens = 1;
+  request.stop.max_tokens = 0;  // the prompt only
   request.wants_prompt_logits = true;
   MLXCEL_ASSIGN_OR_RETURN(const SequenceId id, engine.add(std::move(request)));
   const auto largest =
@@ -124,8 +124,7 @@ struct Windows {
 
 Result<Windows> choose_windows(const Settings& settings, int64_t context, size_t tokens) {
   Windows windows;
-  // One row is left for the token that a full window would make.
-  const auto room = static_cast<size_t>(std::max<int64_t>(2, context - 1));
+  const auto room = static_cast<size_t>(context);
   windows.length =
       static_cast<size_t>(settings.integer("window").value_or(static_cast<int64_t>(std::min(tokens, room))));
   if (windows.length > room) {

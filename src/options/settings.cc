@@ -158,7 +158,8 @@ std::string describe_settings(const Settings& settings, bool only_given) {
     const Setting* setting = settings.find(row.name);
     if (setting == nullptr || row.name == "help" || row.name == "print-config") continue;
     if (only_given && setting->origin == Origin::kBuiltIn) continue;
-    if (only_given && row.environment_only && !row.secret && row.group == OptionGroup::kEnvironment) continue;
+    // A summary tells neither prompts nor where folders are.
+    if (only_given && (row.group == OptionGroup::kInput || row.group == OptionGroup::kEnvironment)) continue;
     out += fmt::format("{:<24} {:<28} {}\n", row.name, value_text(row, setting->value), setting->source);
   }
   return out;
