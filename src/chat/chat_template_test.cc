@@ -1,4 +1,5 @@
-// The engine against goldens of transformers 5: whole templates, snippets, and templates that must end within limits.
+// The engine against goldens of transformers 5: whole templates, snippets, and templates that must end within
+// limits.
 #include "chat/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,8 @@ void expect_result(const JsonValue& expected, const Result<RenderedPrompt>& actu
   }
   ASSERT_FALSE(actual.ok()) << name << " must fail, but gave:\n" << actual->text();
   const JsonValue& error = *expected.find("error");
-  EXPECT_TRUE(actual.error().kind == ErrorKind::kInvalidArgument || actual.error().kind == ErrorKind::kResourceExhausted)
+  EXPECT_TRUE(actual.error().kind == ErrorKind::kInvalidArgument ||
+              actual.error().kind == ErrorKind::kResourceExhausted)
       << name;
   if (error.find("kind")->as_string() == "raise_exception") {
     EXPECT_EQ(actual.error().what, error.find("message")->as_string()) << name;
@@ -73,15 +75,18 @@ void expect_spans(const JsonValue& expected, const RenderedPrompt& prompt, const
     const auto characters = [&](size_t end) {
       return static_cast<int64_t>(count_code_points(std::string_view(text).substr(0, end)));
     };
-    EXPECT_EQ(characters(prompt.assistant_spans[i].begin), expected.as_array()[i].as_array()[0].as_int()) << name;
-    EXPECT_EQ(characters(prompt.assistant_spans[i].end), expected.as_array()[i].as_array()[1].as_int()) << name;
+    EXPECT_EQ(characters(prompt.assistant_spans[i].begin), expected.as_array()[i].as_array()[0].as_int())
+        << name;
+    EXPECT_EQ(characters(prompt.assistant_spans[i].end), expected.as_array()[i].as_array()[1].as_int())
+        << name;
   }
 }
 
 class Goldens {
  public:
   explicit Goldens(const std::string& folder)
-      : folder_(folder), golden_(read_json(folder + "/golden.json")),
+      : folder_(folder),
+        golden_(read_json(folder + "/golden.json")),
         conversations_(read_json(folder + "/conversations.json")) {}
 
   void check_all() {
@@ -155,8 +160,8 @@ TEST(ChatTemplate, SnippetsEqualJinja) {
         compile_chat_template(test.find("template")->as_string());
     const JsonValue* error = test.find("error");
     if (!chat.ok()) {
-      EXPECT_TRUE(error != nullptr || test.find("unspecified_output") != nullptr) << name << ": "
-                                                                                 << chat.error().to_string();
+      EXPECT_TRUE(error != nullptr || test.find("unspecified_output") != nullptr)
+          << name << ": " << chat.error().to_string();
       continue;
     }
     RenderRequest request;

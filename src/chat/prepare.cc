@@ -41,7 +41,8 @@ void parse_arguments(JsonObject& message) {
   for (JsonValue& call : calls->as_array()) {
     if (!call.is_object()) continue;
     JsonValue* function = call.as_object().find("function");
-    JsonObject& holder = function != nullptr && function->is_object() ? function->as_object() : call.as_object();
+    JsonObject& holder =
+        function != nullptr && function->is_object() ? function->as_object() : call.as_object();
     JsonValue* arguments = holder.find("arguments");
     if (arguments == nullptr || !arguments->is_string()) continue;
     const std::string text = arguments->as_string();
@@ -64,7 +65,8 @@ Status join_parts(JsonObject& message, size_t index) {
       const JsonValue* type = part.find("type");
       return make_error(ErrorKind::kInvalidArgument, "this model's chat template takes text only",
                         "messages[" + std::to_string(index) + "].content", "parts of type \"text\"",
-                        type != nullptr && type->is_string() ? "type \"" + type->as_string() + "\"" : "a part without text");
+                        type != nullptr && type->is_string() ? "type \"" + type->as_string() + "\""
+                                                             : "a part without text");
     }
     if (!is_first) text += "\n";
     is_first = false;
@@ -101,7 +103,8 @@ Result<JsonValue> prepare_messages(const RenderRequest& request, const ContentSt
   for (JsonValue& entry : messages.as_array()) {
     if (!entry.is_object()) {
       return make_error(ErrorKind::kInvalidArgument, "a message must be an object",
-                        "messages[" + std::to_string(index) + "]", "an object", std::string(entry.type_name()));
+                        "messages[" + std::to_string(index) + "]", "an object",
+                        std::string(entry.type_name()));
     }
     JsonObject& message = entry.as_object();
     if (request.null_content_is_empty) {
@@ -125,7 +128,8 @@ Result<JsonValue> prepare_messages(const RenderRequest& request, const ContentSt
 
 Result<std::string> mark_final_message(JsonValue& messages, std::string_view template_source) {
   const auto failure = [](std::string what, std::string hint = {}) {
-    return make_error(ErrorKind::kInvalidArgument, std::move(what), "continue_final_message", {}, {}, std::move(hint));
+    return make_error(ErrorKind::kInvalidArgument, std::move(what), "continue_final_message", {}, {},
+                      std::move(hint));
   };
   JsonArray& list = messages.as_array();
   if (list.empty()) return failure("continue_final_message is set but there is no message to continue");
@@ -134,7 +138,9 @@ Result<std::string> mark_final_message(JsonValue& messages, std::string_view tem
     return failure("continue_final_message is set but the final message has no \"content\" to continue");
   }
   if (template_source.find("content") == std::string_view::npos) {
-    return failure("continue_final_message is set to \"content\" but this is not an accepted field in the chat_template");
+    return failure(
+        "continue_final_message is set to \"content\" but this is not an accepted field in the "
+        "chat_template");
   }
   if (content->is_array()) {
     JsonArray& parts = content->as_array();
@@ -146,9 +152,11 @@ Result<std::string> mark_final_message(JsonValue& messages, std::string_view tem
       *text = JsonValue(final_text + std::string(kContinueTag));
       return final_text;
     }
-    return failure("continue_final_message is set but we could not find any text to continue in the final message");
+    return failure(
+        "continue_final_message is set but we could not find any text to continue in the final message");
   }
-  if (!content->is_string()) return failure("continue_final_message is set but the final message's content is no text");
+  if (!content->is_string())
+    return failure("continue_final_message is set but the final message's content is no text");
   std::string final_text = content->as_string();
   *content = JsonValue(final_text + std::string(kContinueTag));
   return final_text;

@@ -41,11 +41,12 @@ Status cut_at_tag(jinja::Text& output, const std::string& final_text) {
   const std::string& text = output.bytes();
   const size_t at = text.rfind(tag);
   if (at == std::string::npos || text.find(trimmed(final_text)) == std::string::npos) {
-    return make_error(ErrorKind::kInvalidArgument,
-                      "continue_final_message is set but the final message does not appear in the chat after applying "
-                      "the chat template",
-                      "continue_final_message", {}, {},
-                      "this template drops or rewrites parts of the final message; leave continue_final_message out");
+    return make_error(
+        ErrorKind::kInvalidArgument,
+        "continue_final_message is set but the final message does not appear in the chat after applying "
+        "the chat template",
+        "continue_final_message", {}, {},
+        "this template drops or rewrites parts of the final message; leave continue_final_message out");
   }
   const bool keeps_space = std::string_view(text).substr(at, kContinueTag.size()) == kContinueTag;
   size_t end = at;
@@ -57,7 +58,8 @@ Status cut_at_tag(jinja::Text& output, const std::string& final_text) {
 
 class JinjaTemplate final : public ChatTemplate {
  public:
-  JinjaTemplate(std::string source, const TemplateLimits& limits) : source_(std::move(source)), limits_(limits) {}
+  JinjaTemplate(std::string source, const TemplateLimits& limits)
+      : source_(std::move(source)), limits_(limits) {}
 
   void parse() { jinja::parse_template(source_, limits_, template_); }
   void detect_content_style();
@@ -67,7 +69,7 @@ class JinjaTemplate final : public ChatTemplate {
 
  private:
   Result<RenderedPrompt> render_prepared(const RenderRequest& request, const JsonValue& messages,
-                                         const std::string* final_text) const;
+                                         const std::string* final_text, const TemplateLimits& limits) const;
   void set_context(const RenderRequest& request, const JsonValue& messages, jinja::Runtime& runtime,
                    jinja::Scope& root) const;
 
@@ -79,22 +81,23 @@ class JinjaTemplate final : public ChatTemplate {
 
 Result<RenderedPrompt> JinjaTemplate::render(const RenderRequest& request) const {
   if (request.continue_final_message && request.add_generation_prompt) {
-    return make_error(ErrorKind::kInvalidArgument,
-                      "continue_final_message and add_generation_prompt exclude each other: one goes on with the last "
-                      "message, the other starts a new one",
-                      "continue_final_message");
+    return make_error(
+        ErrorKind::kInvalidArgument,
+        "continue_final_message and add_generation_prompt exclude each other: one goes on with the last "
+        "message, the other starts a new one",
+        "continue_final_message");
   }
   Result<JsonValue> messages = prepare_messages(request, style_);
   if (!messages.ok()) return std::move(messages).error();
-  if (!request.continue_final_message) return render_prepared(request, *messages, nullptr);
+  if (!request.continue_final_message) return render_prepared(request, *messages, nullptr, limits_);
   Result<std::string> final_text = mark_final_message(*messages, source_);
   if (!final_text.ok()) return std::move(final_text).error();
-  return render_prepared(request, *messages, &*final_text);
+  return render_prepared(request, *messages, &*final_text, limits_);
 }
 
 // Only what the template names is converted: a large set of tools costs nothing where it is not read.
-void JinjaTemplate::set_context(const RenderRequest& request, const JsonValue& messages, jinja::Runtime& runtime,
-                                jinja::Scope& root) const {
+void JinjaTemplate::set_context(const RenderRequest& request, const JsonValue& messages,
+                                jinja::Runtime& runtime, jinja::Scope& root) const {
   const auto set = [&](std::string_view name, const JsonValue& value) {
     const jinja::NameId id = template_.find_name(name);
     if (id >= 0) root.set(id, runtime.from_json(value));
@@ -112,8 +115,9 @@ void JinjaTemplate::set_context(const RenderRequest& request, const JsonValue& m
 }
 
 Result<RenderedPrompt> JinjaTemplate::render_prepared(const RenderRequest& request, const JsonValue& messages,
-                                                      const std::string* final_text) const {
-  jinja::Runtime runtime(limits_);
+                                                      const std::string* final_text,
+                                                      const TemplateLimits& limits) const {
+  jinja::Runtime runtime(limits);
   runtime.now = request.now;
   RenderedPrompt prompt;
   jinja::Text output;
@@ -138,10 +142,13 @@ Result<RenderedPrompt> JinjaTemplate::render_prepared(const RenderRequest& reque
   return prompt;
 }
 
-// Renders one user message as text and as a list of one part. A template reads a form when its text arrives and the
-// list did not arrive as a dump of itself.
+// Renders one user message as text and as a list of one part. A template reads a form when its text arrives
+// and the list did not arrive as a dump of itself.
 void JinjaTemplate::detect_content_style() {
   static constexpr std::string_view kNeedle = "mlxcel-content-probe";
+  // One short message: a template that needs more than this for it is not worth waiting for at start-up.
+  TemplateLimits limits = limits_;
+  limits.max_steps = std::min<int64_t>(limits.max_steps, 100'000);
   const auto arrives = [&](JsonValue content) {
     JsonObject message;
     message.set("role", "user");
@@ -150,7 +157,8 @@ void JinjaTemplate::detect_content_style() {
     messages.emplace_back(std::move(message));
     RenderRequest request;
     request.now = "2026-01-01 00:00:00";
-    const Result<RenderedPrompt> prompt = render_prepared(request, JsonValue(std::move(messages)), nullptr);
+    const Result<RenderedPrompt> prompt =
+        render_prepared(request, JsonValue(std::move(messages)), nullptr, limits);
     if (!prompt.ok()) return false;
     const std::string text = prompt->text();
     return text.find(kNeedle) != std::string::npos && text.find("'type': 'text'") == std::string::npos &&
@@ -169,7 +177,8 @@ void JinjaTemplate::detect_content_style() {
 
 }  // namespace
 
-Result<std::shared_ptr<const ChatTemplate>> compile_chat_template(std::string source, const TemplateLimits& limits) {
+Result<std::shared_ptr<const ChatTemplate>> compile_chat_template(std::string source,
+                                                                  const TemplateLimits& limits) {
   auto result = std::make_shared<JinjaTemplate>(repair_utf8(source), limits);
   try {
     result->parse();

@@ -11,7 +11,8 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxConfigBytes = uint64_t{64} << 20;
 
 // "chat_template" of a parsed config: a string, or a list of {"name", "template"}.
-Result<std::optional<std::string>> template_of(const JsonValue& config, const std::string& path, bool with_tools) {
+Result<std::optional<std::string>> template_of(const JsonValue& config, const std::string& path,
+                                               bool with_tools) {
   const JsonValue* value = config.find_set("chat_template");
   if (value == nullptr) return std::optional<std::string>();
   if (value->is_string()) return std::optional<std::string>(value->as_string());

@@ -66,7 +66,7 @@ Value missing(Runtime& runtime, const Value& object, const Value& key) {
 }
 
 bool loop_attribute(Runtime& runtime, const LoopObject& loop, std::string_view name, Value& result) {
-  const auto length = static_cast<int64_t>(loop.items.size());
+  const int64_t length = loop.length;
   const auto at = static_cast<size_t>(std::max<int64_t>(loop.index0, 0));
   if (name == "index") return result = Value::integer(loop.index0 + 1), true;
   if (name == "index0") return result = Value::integer(loop.index0), true;
@@ -78,7 +78,8 @@ bool loop_attribute(Runtime& runtime, const LoopObject& loop, std::string_view n
   if (name == "depth") return result = Value::integer(loop.depth0 + 1), true;
   if (name == "depth0") return result = Value::integer(loop.depth0), true;
   if (name == "previtem") {
-    result = at > 0 ? loop.items[at - 1] : runtime.undefined("there is no previous item");
+    result = at > 0 && at <= loop.items.size() ? loop.items[at - 1]
+                                               : runtime.undefined("there is no previous item");
     return true;
   }
   if (name == "nextitem") {

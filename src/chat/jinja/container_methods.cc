@@ -1,5 +1,5 @@
-// Methods of lists, tuples, dicts, numbers, ranges, loops and cyclers. Those that change a value are not here: the
-// sandbox refuses them (attributes.cc).
+// Methods of lists, tuples, dicts, numbers, ranges, loops and cyclers. Those that change a value are not
+// here: the sandbox refuses them (attributes.cc).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,7 +25,9 @@ Value sequence_index(Runtime& runtime, const Value& self, const Arguments& argum
   const Parameters p("index", arguments, {"value", "start", "stop"}, 1);
   const std::vector<Value> items = runtime.collect(self);
   const auto length = static_cast<int64_t>(items.size());
-  const auto resolve = [&](int64_t i) { return i < 0 ? std::max<int64_t>(i + length, 0) : std::min(i, length); };
+  const auto resolve = [&](int64_t i) {
+    return i < 0 ? std::max<int64_t>(i + length, 0) : std::min(i, length);
+  };
   const int64_t stop = resolve(p.integer(2, length));
   for (int64_t i = resolve(p.integer(1, 0)); i < stop; ++i) {
     const Value& item = items[static_cast<size_t>(i)];
@@ -111,7 +113,8 @@ Value cycler_reset(Runtime&, const Value& self, const Arguments& arguments) {
 
 constexpr std::array<BuiltinEntry, 3> kListMethods = {
     {{"copy", list_copy}, {"count", sequence_count}, {"index", sequence_index}}};
-constexpr std::array<BuiltinEntry, 2> kTupleMethods = {{{"count", sequence_count}, {"index", sequence_index}}};
+constexpr std::array<BuiltinEntry, 2> kTupleMethods = {
+    {{"count", sequence_count}, {"index", sequence_index}}};
 constexpr std::array<BuiltinEntry, 5> kDictMethods = {{{"copy", dict_copy},
                                                        {"get", dict_get},
                                                        {"items", dict_view<ViewPart::kItems>},

@@ -5,10 +5,6 @@
 
 namespace mlxcel::jinja {
 
-namespace {
-constexpr int kFramesPerDepth = 8;
-}
-
 const Value* Scope::find(NameId name) const {
   for (const auto& [key, value] : variables) {
     if (key == name) return &value;
@@ -24,21 +20,6 @@ void Scope::set(NameId name, Value value) {
   }
   variables.emplace_back(name, std::move(value));
 }
-
-class Evaluator::Frame {
- public:
-  explicit Frame(Evaluator& evaluator) : frames_(evaluator.frames_) {
-    if (++frames_ > kFramesPerDepth * evaluator.runtime_.limits().max_depth) {
-      fail_limit("the template recurses too deep");
-    }
-  }
-  ~Frame() { --frames_; }
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
-
- private:
-  int& frames_;
-};
 
 class Evaluator::Capture {
  public:
@@ -234,14 +215,17 @@ std::vector<Value> Evaluator::loop_items(const Statement& statement, const Value
 Evaluator::Flow Evaluator::execute_for(const Statement& statement, const Value& iterable, int64_t depth0) {
   auto loop = std::make_shared<LoopObject>();
   loop->items = loop_items(statement, iterable);
+  loop->length = static_cast<int64_t>(loop->items.size());
   loop->charge = runtime_.charge(loop->items.size() * sizeof(Value));
   loop->depth0 = depth0;
   loop->node = &statement;
   loop->scope = scope_;
   loop->last_changed = runtime_.undefined("loop.changed was not called");
   const bool completed = execute_iterations(statement, *loop, Value::object(Kind::kLoop, loop));
-  // The loop variable may outlive its loop in a namespace; it must not keep values that refer to itself.
+  // The loop variable may outlive its loop in a namespace; it must not keep values, which may refer to loops
+  // in turn.
   loop->is_active = false;
+  loop->items.clear();
   loop->last_changed = Value::none();
   if (completed) return Flow::kNormal;
   // Jinja runs the else unless an iteration reached the end of the body: a break or continue does not count.

@@ -29,8 +29,9 @@ struct MacroObject {
 };
 
 struct LoopObject {
-  std::vector<Value> items;
+  std::vector<Value> items;  // while it runs
   Charge charge;
+  int64_t length = 0;
   int64_t index0 = -1;
   int64_t depth0 = 0;
   bool is_active = true;
@@ -52,8 +53,9 @@ class Evaluator : public Runtime::Calls {
   Value call_block(const std::string& name) override;
 
  private:
+  static constexpr int kFramesPerDepth = 8;
   enum class Flow : uint8_t { kNormal, kBreak, kContinue };
-  class Frame;    // counts nesting
+  class Frame;
   class Capture;  // collects output as a string
   class Inner;    // a scope inside the current one
 
@@ -110,6 +112,22 @@ class Evaluator : public Runtime::Calls {
   NameId loop_name_, caller_name_, varargs_name_, kwargs_name_, self_name_;
   int frames_ = 0;
   int calls_ = 0;
+};
+
+// Counts nested statements, expressions and calls.
+class Evaluator::Frame {
+ public:
+  explicit Frame(Evaluator& evaluator) : frames_(evaluator.frames_) {
+    if (++frames_ > kFramesPerDepth * evaluator.runtime_.limits().max_depth) {
+      fail_limit("the template recurses too deep");
+    }
+  }
+  ~Frame() { --frames_; }
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+ private:
+  int& frames_;
 };
 
 }  // namespace mlxcel::jinja

@@ -8,12 +8,13 @@ namespace mlxcel::jinja {
 
 Value Evaluator::evaluate(const Expression& expression) {
   runtime_.step();
+  if (expression.kind == ExpressionKind::kConstant) return expression.constant;
+  if (expression.kind == ExpressionKind::kName) {
+    runtime_.line = expression.line;
+    return evaluate_name(expression);
+  }
+  const Frame frame(*this);
   switch (expression.kind) {
-    case ExpressionKind::kConstant:
-      return expression.constant;
-    case ExpressionKind::kName:
-      runtime_.line = expression.line;
-      return evaluate_name(expression);
     case ExpressionKind::kList:
     case ExpressionKind::kTuple:
       return evaluate_list(expression);
@@ -49,6 +50,8 @@ Value Evaluator::evaluate(const Expression& expression) {
       return evaluate_filter(expression);
     case ExpressionKind::kTest:
       return evaluate_test(expression);
+    case ExpressionKind::kConstant:
+    case ExpressionKind::kName:
     case ExpressionKind::kNamespaceReference:
     case ExpressionKind::kSlice:
       break;

@@ -61,6 +61,14 @@ class Key {
 
 const Value* optional_value(const Parameters& p, size_t i) { return p.set(i) ? &p[i] : nullptr; }
 
+// What a generator over `subject` with these arguments keeps.
+std::vector<Value> held_by(const Value& subject, const Arguments& arguments) {
+  std::vector<Value> held = arguments.positional;
+  for (const auto& [key, value] : arguments.keywords) held.push_back(value);
+  held.push_back(subject);
+  return held;
+}
+
 Value length_filter(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   const Parameters p("length", arguments, {});
   return Value::integer(runtime.length(subject));
@@ -80,7 +88,7 @@ Value default_filter(Runtime& runtime, const Value& subject, const Arguments& ar
 Value items_filter(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   const Parameters p("items", arguments, {});
   if (!subject.is_undefined() && !subject.is(Kind::kDict)) fail("can only get item pairs from a mapping");
-  return runtime.generator("generator", [&runtime, subject] {
+  return runtime.generator("generator", {subject}, [&runtime, subject] {
     std::vector<Value> pairs;
     if (subject.is_undefined()) return pairs;
     for (const auto& [key, value] : subject.dict().items) pairs.push_back(runtime.tuple({key, value}));
@@ -119,7 +127,8 @@ Value random_filter(Runtime& runtime, const Value& subject, const Arguments& arg
   const Parameters p("random", arguments, {});
   if (runtime.length(subject) == 0) return runtime.undefined("no random item, sequence was empty");
   const std::vector<Value> items = runtime.collect(subject);
-  runtime.random_state = runtime.random_state * 6364136223846793005ULL + 1442695040888963407ULL;  // Knuth's MMIX
+  runtime.random_state =
+      runtime.random_state * 6364136223846793005ULL + 1442695040888963407ULL;  // Knuth's MMIX
   return items[static_cast<size_t>((runtime.random_state >> 33) % items.size())];
 }
 
@@ -149,7 +158,7 @@ Value reverse(Runtime& runtime, const Value& subject, const Arguments& arguments
   std::vector<Value> items = runtime.collect(subject);
   std::reverse(items.begin(), items.end());
   if (subject.is(Kind::kGenerator)) return runtime.list(std::move(items));
-  return runtime.generator(std::string(type_name(subject)) + "_reverseiterator",
+  return runtime.generator(std::string(type_name(subject)) + "_reverseiterator", {subject},
                            [items = std::move(items)] { return items; });
 }
 
@@ -212,7 +221,7 @@ Value dictsort(Runtime& runtime, const Value& subject, const Arguments& argument
 Value unique(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   const Parameters p("unique", arguments, {"case_sensitive", "attribute"});
   const Key key(runtime, optional_value(p, 1), p.flag(0, false));
-  return runtime.generator("generator", [&runtime, subject, key] {
+  return runtime.generator("generator", held_by(subject, arguments), [&runtime, subject, key] {
     DictObject seen;
     std::vector<Value> kept;
     for (const Value& item : runtime.collect(subject)) {
@@ -260,7 +269,7 @@ Value batch(Runtime& runtime, const Value& subject, const Arguments& arguments) 
   const Parameters p("batch", arguments, {"linecount", "fill_with"}, 1);
   const int64_t size = p.integer(0, 1);
   const Value fill = p.given(1) ? p[1] : Value::none();
-  return runtime.generator("generator", [&runtime, subject, size, fill] {
+  return runtime.generator("generator", {subject, fill}, [&runtime, subject, size, fill] {
     std::vector<Value> batches, current;
     for (const Value& item : runtime.collect(subject)) {
       if (static_cast<int64_t>(current.size()) == size) {
@@ -283,13 +292,14 @@ Value slice(Runtime& runtime, const Value& subject, const Arguments& arguments) 
   const Parameters p("slice", arguments, {"slices", "fill_with"}, 1);
   const int64_t slices = p.integer(0, 1);
   const Value fill = p.given(1) ? p[1] : Value::none();
-  return runtime.generator("generator", [&runtime, subject, slices, fill] {
+  return runtime.generator("generator", {subject, fill}, [&runtime, subject, slices, fill] {
     const std::vector<Value> items = runtime.collect(subject);
     if (slices == 0) fail("integer division or modulo by zero");
     std::vector<Value> result;
     if (slices < 0) return result;
     runtime.check_items(static_cast<size_t>(slices));
-    const int64_t each = static_cast<int64_t>(items.size()) / slices, extra = static_cast<int64_t>(items.size()) % slices;
+    const int64_t each = static_cast<int64_t>(items.size()) / slices,
+                  extra = static_cast<int64_t>(items.size()) % slices;
     int64_t begin = 0;
     for (int64_t i = 0; i < slices; ++i) {
       runtime.step();
@@ -318,7 +328,8 @@ Value groupby(Runtime& runtime, const Value& subject, const Arguments& arguments
   for (size_t begin = 0; begin < rows.size();) {
     std::vector<Value> members;
     size_t end = begin;
-    while (end < rows.size() && equal(rows[end].first[0], rows[begin].first[0])) members.push_back(rows[end++].second);
+    while (end < rows.size() && equal(rows[end].first[0], rows[begin].first[0]))
+      members.push_back(rows[end++].second);
     // The label is that of the group's first item, in its own case.
     const Value label = case_sensitive ? rows[begin].first[0] : exact(members.front(), fallback);
     Value group = runtime.tuple({label, runtime.list(std::move(members))});
@@ -332,7 +343,8 @@ Value groupby(Runtime& runtime, const Value& subject, const Arguments& arguments
 // The rest of an argument list, after the filter's or test's name.
 Arguments rest_of(const Arguments& arguments, size_t skipped) {
   Arguments rest;
-  rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(skipped), arguments.positional.end());
+  rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(skipped),
+                         arguments.positional.end());
   rest.keywords = arguments.keywords;
   return rest;
 }
@@ -341,7 +353,7 @@ Value map_attribute(Runtime& runtime, const Value& subject, const Arguments& arg
   const Parameters p("map", arguments, {"attribute", "default"});
   const std::vector<Value> parts = attribute_parts(runtime, p[0]);
   const Value fallback = p.given(1) ? p[1] : Value::none();
-  return runtime.generator("generator", [&runtime, subject, parts, fallback] {
+  return runtime.generator("generator", held_by(subject, arguments), [&runtime, subject, parts, fallback] {
     std::vector<Value> items = is_truthy(subject) ? runtime.collect(subject) : std::vector<Value>();
     for (Value& item : items) item = follow(runtime, item, parts, &fallback);
     return items;
@@ -350,22 +362,23 @@ Value map_attribute(Runtime& runtime, const Value& subject, const Arguments& arg
 
 Value map_filter(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   const bool by_attribute =
-      arguments.positional.empty() &&
-      std::any_of(arguments.keywords.begin(), arguments.keywords.end(), [](const auto& k) { return k.first == "attribute"; });
+      arguments.positional.empty() && std::any_of(arguments.keywords.begin(), arguments.keywords.end(),
+                                                  [](const auto& k) { return k.first == "attribute"; });
   if (by_attribute) return map_attribute(runtime, subject, arguments);
   if (arguments.positional.empty()) fail("map requires a filter argument");
   const Value name = arguments.positional[0];
-  return runtime.generator("generator", [&runtime, subject, name, rest = rest_of(arguments, 1)] {
-    std::vector<Value> items = is_truthy(subject) ? runtime.collect(subject) : std::vector<Value>();
-    if (items.empty()) return items;
-    const BuiltinEntry* filter = name.is_string() ? find_filter(name.str()) : nullptr;
-    if (filter == nullptr) fail("no filter named " + to_repr(runtime, name).bytes());
-    for (Value& item : items) {
-      runtime.step();
-      item = filter->function(runtime, item, rest);
-    }
-    return items;
-  });
+  return runtime.generator(
+      "generator", held_by(subject, arguments), [&runtime, subject, name, rest = rest_of(arguments, 1)] {
+        std::vector<Value> items = is_truthy(subject) ? runtime.collect(subject) : std::vector<Value>();
+        if (items.empty()) return items;
+        const BuiltinEntry* filter = name.is_string() ? find_filter(name.str()) : nullptr;
+        if (filter == nullptr) fail("no filter named " + to_repr(runtime, name).bytes());
+        for (Value& item : items) {
+          runtime.step();
+          item = filter->function(runtime, item, rest);
+        }
+        return items;
+      });
 }
 
 template <bool by_attribute, bool is_reject>
@@ -377,7 +390,8 @@ Value select(Runtime& runtime, const Value& subject, const Arguments& arguments)
   const bool has_test = arguments.positional.size() > offset;
   const Value name = has_test ? arguments.positional[offset] : Value::none();
   return runtime.generator(
-      "generator", [&runtime, subject, parts, has_test, name, rest = rest_of(arguments, offset + (has_test ? 1 : 0))] {
+      "generator", held_by(subject, arguments),
+      [&runtime, subject, parts, has_test, name, rest = rest_of(arguments, offset + (has_test ? 1 : 0))] {
         std::vector<Value> kept;
         if (!is_truthy(subject)) return kept;
         const BuiltinEntry* test = has_test && name.is_string() ? find_test(name.str()) : nullptr;

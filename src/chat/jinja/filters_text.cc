@@ -12,11 +12,14 @@ namespace mlxcel::jinja {
 namespace {
 
 // soft_str: markup stays markup.
-Text soft_text(Runtime& runtime, const Value& value) { return value.is_string() ? value.text() : to_text(runtime, value); }
+Text soft_text(Runtime& runtime, const Value& value) {
+  return value.is_string() ? value.text() : to_text(runtime, value);
+}
 
 const Text& require_text(const Value& value, std::string_view filter) {
   if (value.is_undefined()) fail_undefined(value);
-  if (!value.is_string()) fail(std::string(filter) + ": expected a string, got " + std::string(type_name(value)));
+  if (!value.is_string())
+    fail(std::string(filter) + ": expected a string, got " + std::string(type_name(value)));
   return value.text();
 }
 
@@ -161,7 +164,8 @@ std::vector<std::u32string> wrap_chunks(const std::u32string& line, bool break_o
 bool is_blank(const std::u32string& chunk) { return is_space(chunk.front()); }
 
 // textwrap.wrap with white space kept and dropped at the ends of lines.
-std::vector<std::u32string> wrap_line(const std::u32string& line, size_t width, bool break_long, bool break_hyphens) {
+std::vector<std::u32string> wrap_line(const std::u32string& line, size_t width, bool break_long,
+                                      bool break_hyphens) {
   std::vector<std::u32string> chunks = wrap_chunks(line, break_hyphens);
   std::vector<std::u32string> lines;
   size_t at = 0;
@@ -194,8 +198,7 @@ std::vector<std::u32string> wrap_line(const std::u32string& line, size_t width, 
 }
 
 Value wordwrap(Runtime& runtime, const Value& subject, const Arguments& arguments) {
-  const Parameters p("wordwrap", arguments,
-                     {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
+  const Parameters p("wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   const Text& text = require_text(subject, "wordwrap");
   const int64_t width = p.integer(0, 79);
   if (width <= 0) fail("wordwrap: invalid width");
@@ -260,7 +263,8 @@ Value striptags(Runtime& runtime, const Value& subject, const Arguments& argumen
   }
   // White space collapses to single spaces, and the five entities that escape writes are resolved.
   std::string collapsed;
-  for (const Text& word : split_space(Text(out), -1)) collapsed += (collapsed.empty() ? "" : " ") + word.bytes();
+  for (const Text& word : split_space(Text(out), -1))
+    collapsed += (collapsed.empty() ? "" : " ") + word.bytes();
   Text result(collapsed);
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kEntities = {
       {{"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}}};
@@ -275,8 +279,8 @@ std::string url_quote(std::string_view text, bool is_query) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const bool is_plain = byte < 0x80 && (std::isalnum(byte) != 0 || c == '_' || c == '.' || c == '-' || c == '~' ||
-                                          (c == '/' && !is_query));
+    const bool is_plain = byte < 0x80 && (std::isalnum(byte) != 0 || c == '_' || c == '.' || c == '-' ||
+                                          c == '~' || (c == '/' && !is_query));
     if (is_plain) {
       out.push_back(c);
     } else if (c == ' ' && is_query) {
@@ -296,9 +300,10 @@ Value urlencode(Runtime& runtime, const Value& subject, const Arguments& argumen
     const Text text = to_text(runtime, subject);
     return runtime.string(derived_like(url_quote(text.bytes(), false), text));
   }
-  const Value pairs = subject.is(Kind::kDict)
-                          ? Value::object(Kind::kView, std::make_shared<ViewObject>(ViewObject{subject, ViewPart::kItems}))
-                          : subject;
+  const Value pairs =
+      subject.is(Kind::kDict)
+          ? Value::object(Kind::kView, std::make_shared<ViewObject>(ViewObject{subject, ViewPart::kItems}))
+          : subject;
   std::string out;
   bool has_content = false;
   for (const Value& pair : runtime.collect(pairs)) {
@@ -345,7 +350,8 @@ Value filesizeformat(Runtime& runtime, const Value& subject, const Arguments& ar
   const bool binary = p.flag(0, false);
   const double base = binary ? 1024 : 1000;
   if (size == 1) return runtime.string(std::string("1 Byte"));
-  if (size < base) return runtime.string(std::to_string(static_cast<int64_t>(std::max(size, -9e18))) + " Bytes");
+  if (size < base)
+    return runtime.string(std::to_string(static_cast<int64_t>(std::max(size, -9e18))) + " Bytes");
   static constexpr std::string_view kPrefixes = "kMGTPEZY";
   double unit = base;
   size_t i = 0;
@@ -356,7 +362,8 @@ Value filesizeformat(Runtime& runtime, const Value& subject, const Arguments& ar
   std::array<char, 400> buffer;
   const int written = std::snprintf(buffer.data(), buffer.size(), "%.1f ", size / unit);
   std::string out(buffer.data(), static_cast<size_t>(written));
-  out.push_back(binary ? static_cast<char>(std::toupper(static_cast<unsigned char>(kPrefixes[i]))) : kPrefixes[i]);
+  out.push_back(binary ? static_cast<char>(std::toupper(static_cast<unsigned char>(kPrefixes[i])))
+                       : kPrefixes[i]);
   return runtime.string(out + (binary ? "iB" : "B"));
 }
 
@@ -375,7 +382,8 @@ Value to_integer(Runtime& runtime, const Value& subject, const Arguments& argume
   if (subject.is_string()) {
     int64_t result = 0;
     runtime.step_bytes(subject.text().size());
-    if (parse_python_integer(subject.str(), static_cast<int>(std::clamp<int64_t>(p.integer(1, 10), -1, 99)), result)) {
+    if (parse_python_integer(subject.str(), static_cast<int>(std::clamp<int64_t>(p.integer(1, 10), -1, 99)),
+                             result)) {
       return Value::integer(result);
     }
     if (!parse_python_float(subject.str(), number)) return fallback;
@@ -416,10 +424,12 @@ Value round_integer(int64_t value, int64_t digits) {
   int64_t base = value - rest;
   if (rest < 0) {
     rest += power;
-    if (__builtin_sub_overflow(base, power, &base)) fail_limit("an integer of the template is beyond 64 bits");
+    if (__builtin_sub_overflow(base, power, &base))
+      fail_limit("an integer of the template is beyond 64 bits");
   }
   const bool is_up = rest > power - rest || (rest == power - rest && (base / power) % 2 != 0);
-  if (is_up && __builtin_add_overflow(base, power, &base)) fail_limit("an integer of the template is beyond 64 bits");
+  if (is_up && __builtin_add_overflow(base, power, &base))
+    fail_limit("an integer of the template is beyond 64 bits");
   return Value::integer(base);
 }
 
@@ -438,7 +448,8 @@ Value round_filter(Runtime&, const Value& subject, const Arguments& arguments) {
   }
   const double power = std::pow(10.0, static_cast<double>(digits));
   const double scaled = number_of(subject) * power;
-  if (power == 0 || !std::isfinite(power) || !std::isfinite(scaled)) fail("round: the precision is out of range");
+  if (power == 0 || !std::isfinite(power) || !std::isfinite(scaled))
+    fail("round: the precision is out of range");
   return Value::floating((how == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / power);
 }
 

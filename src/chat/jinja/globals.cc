@@ -22,7 +22,8 @@ Value range_function(Runtime& runtime, const Value&, const Arguments& arguments)
 DictObject make_dict(Runtime& runtime, std::string_view function, const Arguments& arguments) {
   DictObject result;
   if (arguments.positional.size() > 1) {
-    fail(std::string(function) + " expected at most 1 argument, got " + std::to_string(arguments.positional.size()));
+    fail(std::string(function) + " expected at most 1 argument, got " +
+         std::to_string(arguments.positional.size()));
   }
   if (!arguments.positional.empty()) {
     const Value& source = arguments.positional[0];
@@ -49,7 +50,8 @@ Value namespace_function(Runtime& runtime, const Value&, const Arguments& argume
   object->attributes = make_dict(runtime, "namespace", arguments);
   for (const auto& [key, value] : object->attributes.items) {
     if (key.is_string() && key.str().starts_with('_')) {
-      fail("chat templates cannot store underscore-prefixed attributes on a namespace, but got '" + key.str() + "'");
+      fail("chat templates cannot store underscore-prefixed attributes on a namespace, but got '" +
+           key.str() + "'");
     }
   }
   return Value::arena(Kind::kNamespace, &runtime.keep(std::move(object)));
@@ -70,11 +72,12 @@ Value joiner_function(Runtime& runtime, const Value&, const Arguments& arguments
   return Value::arena(Kind::kJoiner, &runtime.keep(std::move(object)));
 }
 
-// Filler text. Jinja draws words at random; a prompt must not depend on chance, so these come in a fixed order.
+// Filler text. Jinja draws words at random; a prompt must not depend on chance, so these come in a fixed
+// order.
 Value lipsum_function(Runtime& runtime, const Value&, const Arguments& arguments) {
   static constexpr std::array<std::string_view, 16> kWords = {
-      "lorem", "ipsum",       "dolor", "sit",  "amet",   "consectetur", "adipiscing", "elit",
-      "sed",   "eiusmod",     "tempor", "incididunt", "labore", "dolore", "magna",     "aliqua"};
+      "lorem", "ipsum",   "dolor",  "sit",        "amet",   "consectetur", "adipiscing", "elit",
+      "sed",   "eiusmod", "tempor", "incididunt", "labore", "dolore",      "magna",      "aliqua"};
   const Parameters p("lipsum", arguments, {"n", "html", "min", "max"});
   const int64_t paragraphs = std::max<int64_t>(p.integer(0, 5), 0);
   const bool html = p.flag(1, true);
@@ -115,7 +118,8 @@ std::tm parse_now(const std::string& now) {
   const auto number = [&](size_t at, size_t size) {
     int value = 0;
     for (size_t i = at; i < at + size; ++i) {
-      if (i >= now.size() || now[i] < '0' || now[i] > '9') fail("the request's \"now\" is not YYYY-MM-DD HH:MM:SS");
+      if (i >= now.size() || now[i] < '0' || now[i] > '9')
+        fail("the request's \"now\" is not YYYY-MM-DD HH:MM:SS");
       value = value * 10 + (now[i] - '0');
     }
     return value;
@@ -140,8 +144,9 @@ std::tm parse_now(const std::string& now) {
 
 constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                                    "Thursday", "Friday", "Saturday"};
-constexpr std::array<std::string_view, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
-                                                      "July",    "August",   "September", "October", "November", "December"};
+constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
+                                                      "May",       "June",     "July",     "August",
+                                                      "September", "October",  "November", "December"};
 
 std::string padded(int value, size_t width, char flag, char fill = '0') {
   std::string digits = std::to_string(value);
@@ -201,42 +206,75 @@ std::string directive(const std::tm& t, char code, char flag) {
     case 'h':
     case 'B':
       return name_of(kMonths[static_cast<size_t>(t.tm_mon)], code != 'B', flag);
-    case 'c': return composed(t, "a b e H:M:S Y");
-    case 'C': return padded(year / 100, 2, flag);
-    case 'd': return padded(t.tm_mday, 2, flag);
+    case 'c':
+      return composed(t, "a b e H:M:S Y");
+    case 'C':
+      return padded(year / 100, 2, flag);
+    case 'd':
+      return padded(t.tm_mday, 2, flag);
     case 'D':
-    case 'x': return composed(t, "m/d/y");
-    case 'e': return padded(t.tm_mday, 2, flag, ' ');
-    case 'f': return "000000";
-    case 'F': return composed(t, "Y-m-d");
-    case 'G': return padded(iso_week(t).first, 4, flag);
-    case 'H': return padded(t.tm_hour, 2, flag);
-    case 'I': return padded(hour12, 2, flag);
-    case 'j': return padded(t.tm_yday + 1, 3, flag);
-    case 'k': return padded(t.tm_hour, 2, flag, ' ');
-    case 'l': return padded(hour12, 2, flag, ' ');
-    case 'm': return padded(t.tm_mon + 1, 2, flag);
-    case 'M': return padded(t.tm_min, 2, flag);
-    case 'n': return "\n";
-    case 'p': return t.tm_hour < 12 ? "AM" : "PM";
-    case 'P': return t.tm_hour < 12 ? "am" : "pm";
-    case 'r': return composed(t, "I:M:S p");
-    case 'R': return composed(t, "H:M");
-    case 'S': return padded(t.tm_sec, 2, flag);
-    case 't': return "\t";
+    case 'x':
+      return composed(t, "m/d/y");
+    case 'e':
+      return padded(t.tm_mday, 2, flag, ' ');
+    case 'f':
+      return "000000";
+    case 'F':
+      return composed(t, "Y-m-d");
+    case 'G':
+      return padded(iso_week(t).first, 4, flag);
+    case 'H':
+      return padded(t.tm_hour, 2, flag);
+    case 'I':
+      return padded(hour12, 2, flag);
+    case 'j':
+      return padded(t.tm_yday + 1, 3, flag);
+    case 'k':
+      return padded(t.tm_hour, 2, flag, ' ');
+    case 'l':
+      return padded(hour12, 2, flag, ' ');
+    case 'm':
+      return padded(t.tm_mon + 1, 2, flag);
+    case 'M':
+      return padded(t.tm_min, 2, flag);
+    case 'n':
+      return "\n";
+    case 'p':
+      return t.tm_hour < 12 ? "AM" : "PM";
+    case 'P':
+      return t.tm_hour < 12 ? "am" : "pm";
+    case 'r':
+      return composed(t, "I:M:S p");
+    case 'R':
+      return composed(t, "H:M");
+    case 'S':
+      return padded(t.tm_sec, 2, flag);
+    case 't':
+      return "\t";
     case 'T':
-    case 'X': return composed(t, "H:M:S");
-    case 'u': return std::to_string(t.tm_wday == 0 ? 7 : t.tm_wday);
-    case 'U': return padded((t.tm_yday + 7 - t.tm_wday) / 7, 2, flag);
-    case 'V': return padded(iso_week(t).second, 2, flag);
-    case 'w': return std::to_string(t.tm_wday);
-    case 'W': return padded((t.tm_yday + 7 - (t.tm_wday + 6) % 7) / 7, 2, flag);
-    case 'y': return padded(year % 100, 2, flag);
-    case 'Y': return padded(year, 4, flag);
+    case 'X':
+      return composed(t, "H:M:S");
+    case 'u':
+      return std::to_string(t.tm_wday == 0 ? 7 : t.tm_wday);
+    case 'U':
+      return padded((t.tm_yday + 7 - t.tm_wday) / 7, 2, flag);
+    case 'V':
+      return padded(iso_week(t).second, 2, flag);
+    case 'w':
+      return std::to_string(t.tm_wday);
+    case 'W':
+      return padded((t.tm_yday + 7 - (t.tm_wday + 6) % 7) / 7, 2, flag);
+    case 'y':
+      return padded(year % 100, 2, flag);
+    case 'Y':
+      return padded(year, 4, flag);
     case 'z':
-    case 'Z': return "";  // Python's naive datetime has no zone
-    case '%': return "%";
-    default: return std::string("%") + (flag != 0 ? std::string(1, flag) : "") + code;
+    case 'Z':
+      return "";  // Python's naive datetime has no zone
+    case '%':
+      return "%";
+    default:
+      return std::string("%") + (flag != 0 ? std::string(1, flag) : "") + code;
   }
 }
 
@@ -257,7 +295,8 @@ Value strftime_now(Runtime& runtime, const Value&, const Arguments& arguments) {
     }
     const bool is_content = format.is_content_at(at++);
     char flag = 0;
-    if (std::string_view("-_0^#").find(bytes[at]) != std::string_view::npos && at + 1 < bytes.size()) flag = bytes[at++];
+    if (std::string_view("-_0^#").find(bytes[at]) != std::string_view::npos && at + 1 < bytes.size())
+      flag = bytes[at++];
     out.append(directive(time, bytes[at++], flag), is_content);
     runtime.check_bytes(out.size());
   }

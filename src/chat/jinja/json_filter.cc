@@ -1,5 +1,5 @@
-// The tojson filter as transformers sets it up: json.dumps without HTML escaping, keys in their order, and Python's
-// separators.
+// The tojson filter as transformers sets it up: json.dumps without HTML escaping, keys in their order, and
+// Python's separators.
 #include <algorithm>
 #include <cmath>
 

@@ -19,6 +19,8 @@ class ReprWriter {
 
   void write(const Value& value) {
     runtime_.step();
+    // Namespaces may hold themselves; everything else nests at most max_depth deep.
+    if (++depth_ > 2 * runtime_.limits().max_depth) fail_limit("a value is nested too deep to be printed");
     switch (value.kind()) {
       case Kind::kString:
         // repr of markup shows its class
@@ -50,19 +52,16 @@ class ReprWriter {
         break;
       case Kind::kNamespace:
         add("<Namespace ");
-        if (++namespaces_ > runtime_.limits().max_depth)
-          fail_limit("a namespace that holds itself cannot be printed");
         write_dict(value.as<NamespaceObject>().attributes);
-        --namespaces_;
         add(">");
         break;
       default:
         write_simple(value);
     }
+    --depth_;
   }
 
-  Text take() { return derived(std::move(text_), has_content_); }
-  static Text derived(std::string bytes, bool has_content) { return Text(std::move(bytes), has_content); }
+  Text take() { return Text(std::move(text_), has_content_); }
 
  private:
   void add(std::string_view piece) {
@@ -136,7 +135,7 @@ class ReprWriter {
   Runtime& runtime_;
   std::string text_;
   bool has_content_ = false;
-  int namespaces_ = 0;
+  int depth_ = 0;
 };
 
 // Strips white space and single underscores between digits; false where Python refuses the placing of one.

@@ -99,8 +99,11 @@ Value Runtime::range(int64_t start, int64_t stop, int64_t step) {
                                          RangeObject{start, stop, step, static_cast<int64_t>(length)}));
 }
 
-Value Runtime::generator(std::string type, std::function<std::vector<Value>()> produce) {
+Value Runtime::generator(std::string type, const std::vector<Value>& held,
+                         std::function<std::vector<Value>()> produce) {
   auto object = std::make_shared<GeneratorObject>();
+  for (const Value& value : held) object->depth = std::max(object->depth, 1 + container_depth(value));
+  if (object->depth > limits_.max_depth) fail_limit("generators are nested too deep");
   object->type_name = std::move(type);
   object->produce = std::move(produce);
   return Value::object(Kind::kGenerator, std::move(object));

@@ -64,7 +64,9 @@ class Runtime {
   Value bytes(std::string text);
   Value undefined(std::string message);
   Value range(int64_t start, int64_t stop, int64_t step);
-  Value generator(std::string type, std::function<std::vector<Value>()> produce);
+  // `held`: the values that `produce` keeps.
+  Value generator(std::string type, const std::vector<Value>& held,
+                  std::function<std::vector<Value>()> produce);
   Value from_json(const JsonValue& json, int depth = 0);  // strings become content
 
   // All items that iterating `value` yields; consumes a generator. Fails for what is not iterable.

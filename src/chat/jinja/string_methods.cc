@@ -13,7 +13,8 @@ namespace {
 
 const Text& text_of(const Value& value, std::string_view function) {
   if (value.is_undefined()) fail_undefined(value);
-  if (!value.is_string()) fail(std::string(function) + ": expected str, got " + std::string(type_name(value)));
+  if (!value.is_string())
+    fail(std::string(function) + ": expected str, got " + std::string(type_name(value)));
   return value.text();
 }
 
@@ -92,7 +93,8 @@ Value split_method(Runtime& runtime, const Value& self, const Arguments& argumen
   const int64_t limit = p.integer(1, -1);
   runtime.step_bytes(self.text().size());
   if (!p.set(0)) {
-    return texts(runtime, from_right ? split_space_from_right(self.text(), limit) : split_space(self.text(), limit));
+    return texts(runtime,
+                 from_right ? split_space_from_right(self.text(), limit) : split_space(self.text(), limit));
   }
   const std::string& separator = text_of(p[0], "split").bytes();
   return texts(runtime, from_right ? split_from_right(self.text(), separator, limit)
@@ -166,7 +168,9 @@ Value find_method(Runtime& runtime, const Value& self, const Arguments& argument
   const Window range = window(runtime, self, p, 1);
   runtime.step_bytes(2 * self.text().size());
   const std::string_view text = std::string_view(self.str()).substr(range.begin, range.end - range.begin);
-  const size_t hit = !range.is_valid ? std::string_view::npos : from_right ? text.rfind(needle) : text.find(needle);
+  const size_t hit = !range.is_valid ? std::string_view::npos
+                     : from_right    ? text.rfind(needle)
+                                     : text.find(needle);
   if (hit != std::string_view::npos) {
     return Value::integer(
         static_cast<int64_t>(count_code_points(std::string_view(self.str()).substr(0, range.begin + hit))));
@@ -184,7 +188,9 @@ Value count_method(Runtime& runtime, const Value& self, const Arguments& argumen
   const std::string_view text = std::string_view(self.str()).substr(range.begin, range.end - range.begin);
   if (needle.empty()) return Value::integer(static_cast<int64_t>(count_code_points(text)) + 1);
   int64_t count = 0;
-  for (size_t at = text.find(needle); at != std::string_view::npos; at = text.find(needle, at + needle.size())) ++count;
+  for (size_t at = text.find(needle); at != std::string_view::npos;
+       at = text.find(needle, at + needle.size()))
+    ++count;
   return Value::integer(count);
 }
 
@@ -199,7 +205,8 @@ Value partition(Runtime& runtime, const Value& self, const Arguments& arguments)
   if (hit == std::string::npos) {
     return from_right ? runtime.tuple({nothing, nothing, self}) : runtime.tuple({self, nothing, nothing});
   }
-  return runtime.tuple({runtime.string(text.slice(0, hit)), runtime.string(text.slice(hit, hit + separator.size())),
+  return runtime.tuple({runtime.string(text.slice(0, hit)),
+                        runtime.string(text.slice(hit, hit + separator.size())),
                         runtime.string(text.slice(hit + separator.size(), text.size()))});
 }
 
@@ -238,8 +245,10 @@ Value remove_affix(Runtime& runtime, const Value& self, const Arguments& argumen
   const Parameters p(is_prefix ? "removeprefix" : "removesuffix", arguments, {"affix"}, 1);
   const std::string& affix = text_of(p[0], "removeprefix").bytes();
   const Text& text = self.text();
-  if (is_prefix && text.bytes().starts_with(affix)) return runtime.string(text.slice(affix.size(), text.size()));
-  if (!is_prefix && text.bytes().ends_with(affix)) return runtime.string(text.slice(0, text.size() - affix.size()));
+  if (is_prefix && text.bytes().starts_with(affix))
+    return runtime.string(text.slice(affix.size(), text.size()));
+  if (!is_prefix && text.bytes().ends_with(affix))
+    return runtime.string(text.slice(0, text.size() - affix.size()));
   return self;
 }
 
@@ -272,7 +281,8 @@ Value translate(Runtime& runtime, const Value& self, const Arguments& arguments)
   for (size_t at = 0; at < text.size();) {
     runtime.step();
     const Utf8Char c = decode_utf8(text.bytes(), at);
-    const Value* to = p[0].is(Kind::kDict) ? p[0].dict().find(Value::integer(static_cast<int64_t>(c.code))) : nullptr;
+    const Value* to =
+        p[0].is(Kind::kDict) ? p[0].dict().find(Value::integer(static_cast<int64_t>(c.code))) : nullptr;
     if (!p[0].is(Kind::kDict)) fail("translate needs a dict");
     if (to == nullptr) {
       result.append(text, at, at + c.size);
@@ -281,7 +291,8 @@ Value translate(Runtime& runtime, const Value& self, const Arguments& arguments)
       result.append(to->text());
     } else if (to->is_integral()) {
       std::string out;
-      if (to->as_integer() < 0 || to->as_integer() > 0x10FFFF) fail("character mapping must be in range(0x110000)");
+      if (to->as_integer() < 0 || to->as_integer() > 0x10FFFF)
+        fail("character mapping must be in range(0x110000)");
       append_utf8(out, static_cast<char32_t>(to->as_integer()));
       result.append(out, false);
     } else if (!to->is_none()) {

@@ -32,7 +32,8 @@ bool is_sequence(const Value& v) {
   return v.is_sequence() || v.is_string() || v.is(Kind::kDict) || v.is(Kind::kRange) || v.is(Kind::kBytes);
 }
 bool is_iterable(const Value& v) {
-  return is_sequence(v) || v.is_undefined() || v.is(Kind::kGenerator) || v.is(Kind::kView) || v.is(Kind::kLoop);
+  return is_sequence(v) || v.is_undefined() || v.is(Kind::kGenerator) || v.is(Kind::kView) ||
+         v.is(Kind::kLoop);
 }
 
 // str(value).islower() and isupper().
@@ -48,7 +49,8 @@ Value has_case(Runtime& runtime, const Value& subject, const Arguments& argument
 }
 
 Value modulo_is(Runtime& runtime, const Value& subject, const Value& divisor, int64_t rest) {
-  return Value::boolean(equal(apply_binary(runtime, BinaryOperator::kModulo, subject, divisor), Value::integer(rest)));
+  return Value::boolean(
+      equal(apply_binary(runtime, BinaryOperator::kModulo, subject, divisor), Value::integer(rest)));
 }
 Value is_odd(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   const Parameters p("odd", arguments, {});
@@ -140,8 +142,8 @@ constexpr std::array<BuiltinEntry, 39> kTests = {{
 }  // namespace
 
 const BuiltinEntry* find_test(std::string_view name) {
-  const auto* it =
-      std::find_if(kTests.begin(), kTests.end(), [&](const BuiltinEntry& entry) { return entry.name == name; });
+  const auto* it = std::find_if(kTests.begin(), kTests.end(),
+                                [&](const BuiltinEntry& entry) { return entry.name == name; });
   return it == kTests.end() ? nullptr : it;
 }
 

@@ -213,6 +213,8 @@ int container_depth(const Value& value) {
       return value.dict().depth;
     case Kind::kView:
       return value.as<ViewObject>().dict.dict().depth + 1;
+    case Kind::kGenerator:
+      return value.as<GeneratorObject>().depth;
     case Kind::kMethod:
       return container_depth(value.as<MethodObject>().self) + 1;
     default:

@@ -213,6 +213,7 @@ struct RangeObject {
 // Runs once, on first use, and is consumed by iteration like a Python generator.
 struct GeneratorObject {
   std::string type_name;
+  int depth = 1;  // a chain of generators runs, and is freed, by recursion
   std::function<std::vector<Value>()> produce;
   std::vector<Value> items;
   size_t position = 0;
