@@ -110,9 +110,10 @@ class Checkpoint {
 // folder with exactly one .gguf file and no config.json.
 Result<std::shared_ptr<const Checkpoint>> open_checkpoint(const std::string& path);
 
-// MLX quantisation of a tensor base name ("model.layers.0.self_attn.q_proj") from config["quantization"] with its
-// overrides per tensor. nullopt: not quantised by MLX (no such key, an override `false`, or no "<base>.scales").
-// open_checkpoint() has refused the methods that are neither MLX's nor fp8 blocks nor mxfp4 (gptq, awq, ...).
+// MLX quantisation of a tensor base name ("model.layers.0.self_attn.q_proj") from config["quantization"] with
+// its overrides per tensor. nullopt: not quantised by MLX (no such key, an override `false`, or no
+// "<base>.scales"). open_checkpoint() has refused the methods that are neither MLX's nor fp8 blocks nor mxfp4
+// (gptq, awq, ...).
 struct MlxQuantisation {
   int bits = 0, group_size = 0;
   MlxMode mode = MlxMode::kAffine;

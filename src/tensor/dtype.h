@@ -10,10 +10,26 @@
 
 namespace mlxcel {
 
-enum class DType { kF32, kF16, kBF16, kF64, kF8E4M3, kF8E5M2, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kBool };
+enum class DType {
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kF8E4M3,
+  kF8E5M2,
+  kI8,
+  kU8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kBool
+};
 
-size_t dtype_size(DType type);             // bytes
-std::string_view dtype_name(DType type);   // "f32", "bf16", ...
+size_t dtype_size(DType type);                                       // bytes
+std::string_view dtype_name(DType type);                             // "f32", "bf16", ...
 std::optional<DType> dtype_from_safetensors(std::string_view name);  // "F32", "BF16", "U32", ...
 
 // bf16: the upper half of an f32.
