@@ -129,8 +129,8 @@ TEST_P(ParityTest, EveryWayGivesTheReferenceBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, ParityTest, testing::ValuesIn(all_fixtures()), [](const auto& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Fixtures, ParityTest, testing::ValuesIn(all_fixtures()), [](const auto& fixture) {
+  std::string name = fixture.param;
   for (char& c : name) c = (std::isalnum(static_cast<unsigned char>(c)) != 0) ? c : '_';
   return name;
 });
