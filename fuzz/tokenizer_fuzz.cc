@@ -3,6 +3,7 @@
 //
 // Input: the first line chooses; "J" and a tokenizer.json, a NUL, a text; anything else is a text for the
 // built-in tokenizers. Regular expressions are part of the JSON.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>

@@ -26,12 +26,14 @@ bool comes_later(const Candidate& a, const Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
 }
 
-void push_candidate(const MergeTable& merges, int32_t left, ModelScratch& scratch) {
+template <typename Forbidden>
+void push_candidate(const MergeTable& merges, int32_t left, ModelScratch& scratch,
+                    const Forbidden& is_forbidden) {
   if (left < 0) return;
   const Symbol& symbol = scratch.symbols[static_cast<size_t>(left)];
   if (symbol.next < 0) return;
   const MergeTarget* target = merges.find(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id);
-  if (target == nullptr) return;
+  if (target == nullptr || is_forbidden(target->id)) return;
   scratch.heap.push_back({target->rank, left, target->id});
   std::push_heap(scratch.heap.begin(), scratch.heap.end(), comes_later);
   ++scratch.heap_pushes;
@@ -43,13 +45,16 @@ void add_symbol(TokenId id, ModelScratch& scratch) {
   scratch.symbols.push_back({id, index - 1, -1, false});
 }
 
-void merge_all(const MergeTable& merges, ModelScratch& scratch) {
+// Merges to tokens for which is_forbidden(id) holds are left out.
+template <typename Forbidden>
+void merge_all(const MergeTable& merges, ModelScratch& scratch, const Forbidden& is_forbidden) {
   std::vector<Symbol>& symbols = scratch.symbols;
   std::vector<Candidate>& heap = scratch.heap;
   heap.clear();
   for (size_t i = 0; i + 1 < symbols.size(); ++i) {
     const MergeTarget* target = merges.find(symbols[i].id, symbols[i + 1].id);
-    if (target != nullptr) heap.push_back({target->rank, static_cast<int32_t>(i), target->id});
+    if (target != nullptr && !is_forbidden(target->id))
+      heap.push_back({target->rank, static_cast<int32_t>(i), target->id});
   }
   scratch.heap_pushes += heap.size();
   std::make_heap(heap.begin(), heap.end(), comes_later);
@@ -68,8 +73,8 @@ void merge_all(const MergeTable& merges, ModelScratch& scratch) {
     left.next = right.next;
     right.is_merged = true;
     if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = top.position;
-    push_candidate(merges, left.previous, scratch);
-    push_candidate(merges, top.position, scratch);
+    push_candidate(merges, left.previous, scratch, is_forbidden);
+    push_candidate(merges, top.position, scratch, is_forbidden);
   }
 }
 
@@ -109,10 +114,22 @@ class SafeCuts {
 
 constexpr TokenId kNoToken = -1;
 
-class BpeModel : public Model {
+class CachingModel : public Model {
+ protected:
+  using Model::Model;
+  // What is in the cache holds whether special tokens are forbidden or not.
+  bool may_cache(const std::vector<TokenId>& ids, size_t first, const ModelScratch& scratch) const {
+    return !scratch.has_skipped_special &&
+           std::none_of(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(),
+                        [&](TokenId id) { return is_known_special(id); });
+  }
+  WordCache cache_;
+};
+
+class BpeModel : public CachingModel {
  public:
   BpeModel(Vocabulary vocabulary, BpeOptions options)
-      : Model(std::move(vocabulary)), options_(std::move(options)) {}
+      : CachingModel(std::move(vocabulary)), options_(std::move(options)) {}
 
   Status initialize(std::span<const Merge> merges, const std::string& where) {
     if (merges.size() > std::numeric_limits<uint32_t>::max())
@@ -146,7 +163,7 @@ class BpeModel : public Model {
     MLXCEL_CHECK(piece.size() < static_cast<size_t>(std::numeric_limits<int32_t>::max()));
     if (options_.ignore_merges) {
       const auto whole = options_.pieces_are_bytes ? raw_ids_.find(piece) : vocabulary_.find(piece);
-      if (whole) {
+      if (whole && !is_forbidden(*whole, scratch)) {
         out.push_back(*whole);
         return;
       }
@@ -196,6 +213,7 @@ class BpeModel : public Model {
     const uint64_t hash = is_cached ? hash_bytes(text) : 0;
     if (is_cached && cache_.find(text, hash, out)) return;
     scratch.symbols.clear();
+    scratch.has_skipped_special = false;
     if (is_byte_fast_) {
       add_bytes(text, scratch);
     } else if (options_.pieces_are_bytes) {
@@ -203,12 +221,13 @@ class BpeModel : public Model {
     } else {
       add_characters(text, scratch);
     }
-    merge_all(merges_, scratch);
+    merge_all(merges_, scratch, [&](TokenId id) { return is_forbidden(id, scratch); });
     const size_t first = out.size();
     for (int32_t i = scratch.symbols.empty() ? -1 : 0; i >= 0;
          i = scratch.symbols[static_cast<size_t>(i)].next)
       out.push_back(scratch.symbols[static_cast<size_t>(i)].id);
-    if (is_cached) cache_.insert(text, hash, out.data() + first, out.size() - first);
+    if (is_cached && may_cache(out, first, scratch))
+      cache_.insert(text, hash, out.data() + first, out.size() - first);
   }
 
   // Unknown bytes: the unknown token, once for a run if it fuses; without one they vanish, as in the library.
@@ -271,15 +290,14 @@ class BpeModel : public Model {
   std::array<TokenId, 256> byte_tokens_{};
   std::optional<TokenId> unknown_;
   bool is_byte_fast_ = false;
-  WordCache cache_;
 };
 
 // A merge exists wherever two symbols join to a token. Characters that are part of some token without being
 // one themselves get numbers above the vocabulary, so that pairs stay pairs of numbers.
-class ScoreBpeModel : public Model {
+class ScoreBpeModel : public CachingModel {
  public:
   ScoreBpeModel(Vocabulary vocabulary, std::optional<TokenId> unknown)
-      : Model(std::move(vocabulary)), unknown_(unknown) {}
+      : CachingModel(std::move(vocabulary)), unknown_(unknown) {}
 
   void initialize(const std::vector<float>& scores, const std::vector<bool>& may_merge) {
     const std::vector<uint32_t> ranks = dense_ranks(scores);
@@ -349,6 +367,7 @@ class ScoreBpeModel : public Model {
     const uint64_t hash = is_cached ? hash_bytes(text) : 0;
     if (is_cached && cache_.find(text, hash, out)) return;
     scratch.symbols.clear();
+    scratch.has_skipped_special = false;
     std::vector<std::string_view> unknown_texts;  // of the symbols that stand for no number at all
     for (size_t position = 0; position < text.size();) {
       const size_t size = decode_utf8(text, position).size;
@@ -359,7 +378,7 @@ class ScoreBpeModel : public Model {
       add_symbol(id.value_or(kUnknownCharacter), scratch);
       position += size;
     }
-    merge_all(merges_, scratch);
+    merge_all(merges_, scratch, [&](TokenId id) { return is_forbidden(id, scratch); });
     const size_t first = out.size();
     size_t num_unknown = 0;
     bool was_unknown = false;
@@ -382,7 +401,8 @@ class ScoreBpeModel : public Model {
         was_unknown = true;
       }
     }
-    if (is_cached) cache_.insert(text, hash, out.data() + first, out.size() - first);
+    if (is_cached && may_cache(out, first, scratch))
+      cache_.insert(text, hash, out.data() + first, out.size() - first);
   }
 
   bool append_bytes(std::string_view symbol, std::vector<TokenId>& out) const {
@@ -400,22 +420,21 @@ class ScoreBpeModel : public Model {
   std::vector<std::string> character_texts_;  // by number above the vocabulary
   TokenId first_character_ = 0;
   std::array<TokenId, 256> byte_tokens_{};
-  WordCache cache_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<const Model>> make_bpe_model(Vocabulary vocabulary, std::span<const Merge> merges,
-                                                    BpeOptions options, const std::string& where) {
+Result<std::unique_ptr<Model>> make_bpe_model(Vocabulary vocabulary, std::span<const Merge> merges,
+                                              BpeOptions options, const std::string& where) {
   auto model = std::make_unique<BpeModel>(std::move(vocabulary), std::move(options));
   MLXCEL_RETURN_IF_ERROR(model->initialize(merges, where));
-  return std::unique_ptr<const Model>(std::move(model));
+  return std::unique_ptr<Model>(std::move(model));
 }
 
-Result<std::unique_ptr<const Model>> make_score_bpe_model(Vocabulary vocabulary, std::vector<float> scores,
-                                                          const std::vector<bool>& may_merge,
-                                                          std::optional<TokenId> unknown,
-                                                          const std::string& where) {
+Result<std::unique_ptr<Model>> make_score_bpe_model(Vocabulary vocabulary, std::vector<float> scores,
+                                                    const std::vector<bool>& may_merge,
+                                                    std::optional<TokenId> unknown,
+                                                    const std::string& where) {
   const auto size = static_cast<size_t>(vocabulary.size());
   if (scores.size() != size || may_merge.size() != size)
     return make_error(ErrorKind::kInvalidData, "vocabulary has not one score per token", where,
@@ -424,7 +443,7 @@ Result<std::unique_ptr<const Model>> make_score_bpe_model(Vocabulary vocabulary,
     if (score != score) return make_error(ErrorKind::kInvalidData, "token score is not a number", where);
   auto model = std::make_unique<ScoreBpeModel>(std::move(vocabulary), unknown);
   model->initialize(scores, may_merge);
-  return std::unique_ptr<const Model>(std::move(model));
+  return std::unique_ptr<Model>(std::move(model));
 }
 
 }  // namespace mlxcel

@@ -106,7 +106,8 @@ TEST_P(ByteLevelGgufTest, EqualsTokenizerJson) {
   if (!golden::has_file(folder + "/vocab.gguf")) GTEST_SKIP() << "not run: ../shared is absent";
   const auto tokenizer = load_fixture(folder);
   ASSERT_NE(tokenizer, nullptr);
-  // DeepSeek's tokenizer.json has no post-processor, but its GGUF says add_bos_token, and that is what counts there.
+  // DeepSeek's tokenizer.json has no post-processor, but its GGUF says add_bos_token, and that is what counts
+  // there.
   const bool has_more_bos = std::string(GetParam()) == "deepseek_v3";
   size_t count = 0;
   for (golden::Case c : golden::read_cases(folder + "/golden.json", "cases")) {

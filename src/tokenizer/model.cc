@@ -63,7 +63,7 @@ Result<std::vector<Merge>> parse_merges(const JsonValue* value, const std::strin
   return merges;
 }
 
-Result<std::unique_ptr<const Model>> parse_bpe(const JsonReader& reader, bool pieces_are_bytes) {
+Result<std::unique_ptr<Model>> parse_bpe(const JsonReader& reader, bool pieces_are_bytes) {
   const std::string& where = reader.where();
   MLXCEL_ASSIGN_OR_RETURN(const double dropout, reader.number("dropout", 0.0));
   if (dropout != 0)
@@ -85,7 +85,7 @@ Result<std::unique_ptr<const Model>> parse_bpe(const JsonReader& reader, bool pi
   return make_bpe_model(std::move(vocabulary), merges, std::move(options), where);
 }
 
-Result<std::unique_ptr<const Model>> parse_unigram(const JsonReader& reader) {
+Result<std::unique_ptr<Model>> parse_unigram(const JsonReader& reader) {
   const std::string key = reader.where() + ".vocab";
   const JsonValue* list = reader.object().find_set("vocab");
   if (list == nullptr || !list->is_array())
@@ -122,7 +122,7 @@ Result<std::unique_ptr<const Model>> parse_unigram(const JsonReader& reader) {
                             reader.where());
 }
 
-Result<std::unique_ptr<const Model>> parse_wordpiece(const JsonReader& reader) {
+Result<std::unique_ptr<Model>> parse_wordpiece(const JsonReader& reader) {
   WordPieceOptions options;
   MLXCEL_ASSIGN_OR_RETURN(options.unknown_token, reader.string("unk_token", std::string("[UNK]")));
   MLXCEL_ASSIGN_OR_RETURN(options.continuing_prefix,
@@ -138,8 +138,9 @@ class WordLevelModel : public Model {
  public:
   WordLevelModel(Vocabulary vocabulary, std::optional<TokenId> unknown)
       : Model(std::move(vocabulary)), unknown_(unknown) {}
-  void encode(std::string_view piece, std::vector<TokenId>& out, ModelScratch&) const override {
-    if (const auto id = vocabulary_.find(piece))
+  void encode(std::string_view piece, std::vector<TokenId>& out, ModelScratch& scratch) const override {
+    const auto id = vocabulary_.find(piece);
+    if (id && !is_forbidden(*id, scratch))
       out.push_back(*id);
     else if (unknown_)
       out.push_back(*unknown_);
@@ -151,12 +152,12 @@ class WordLevelModel : public Model {
   std::optional<TokenId> unknown_;
 };
 
-Result<std::unique_ptr<const Model>> parse_word_level(const JsonReader& reader) {
+Result<std::unique_ptr<Model>> parse_word_level(const JsonReader& reader) {
   MLXCEL_ASSIGN_OR_RETURN(Vocabulary vocabulary, parse_vocabulary_object(reader.object().find_set("vocab"),
                                                                          reader.where() + ".vocab"));
   MLXCEL_ASSIGN_OR_RETURN(const std::string unknown_token, reader.string("unk_token", std::string("<unk>")));
   const auto unknown = vocabulary.find(unknown_token);
-  return std::unique_ptr<const Model>(std::make_unique<const WordLevelModel>(std::move(vocabulary), unknown));
+  return std::unique_ptr<Model>(std::make_unique<WordLevelModel>(std::move(vocabulary), unknown));
 }
 
 }  // namespace
@@ -197,8 +198,8 @@ std::optional<TokenId> Vocabulary::byte_token(unsigned char byte) const {
   return find(byte_token_name(byte));
 }
 
-Result<std::unique_ptr<const Model>> parse_model(const JsonValue* value, const std::string& where,
-                                                 bool pieces_are_bytes) {
+Result<std::unique_ptr<Model>> parse_model(const JsonValue* value, const std::string& where,
+                                           bool pieces_are_bytes) {
   if (value == nullptr || !value->is_object())
     return make_error(ErrorKind::kInvalidData, "model is missing or malformed", where, "an object",
                       value == nullptr ? "nothing" : std::string(value->type_name()));

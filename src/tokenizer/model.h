@@ -62,6 +62,10 @@ struct ModelScratch {
   std::vector<Symbol> symbols;
   std::vector<Candidate> heap;
   std::vector<LatticeNode> lattice;
+  // Set for text that nobody may write special tokens in: then no piece of it becomes one, not even where the
+  // model's own vocabulary holds its text.
+  bool forbids_special = false;
+  bool has_skipped_special = false;  // of the current word
   uint64_t heap_pushes = 0;
   uint64_t lattice_steps = 0;
 };
@@ -75,16 +79,32 @@ class Model {
   virtual std::optional<TokenId> unknown() const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  // The special tokens by id, before the model is shared; the unknown token may always come out.
+  void set_special(std::vector<bool> is_special) {
+    is_special_ = std::move(is_special);
+    if (const auto id = unknown(); id && is_known_special(*id)) is_special_[static_cast<size_t>(*id)] = false;
+  }
 
  protected:
   explicit Model(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+  bool is_known_special(TokenId id) const {
+    return static_cast<size_t>(id) < is_special_.size() && is_special_[static_cast<size_t>(id)];
+  }
+  bool is_forbidden(TokenId id, ModelScratch& scratch) const {
+    if (!scratch.forbids_special || !is_known_special(id)) return false;
+    scratch.has_skipped_special = true;
+    return true;
+  }
   Vocabulary vocabulary_;
+
+ private:
+  std::vector<bool> is_special_;
 };
 
 // model of tokenizer.json. `pieces_are_bytes`: the pre-tokenizer ends in ByteLevel and leaves the alphabet to
 // us.
-Result<std::unique_ptr<const Model>> parse_model(const JsonValue* value, const std::string& where,
-                                                 bool pieces_are_bytes);
+Result<std::unique_ptr<Model>> parse_model(const JsonValue* value, const std::string& where,
+                                           bool pieces_are_bytes);
 
 struct Merge {
   std::string_view left;
@@ -99,14 +119,13 @@ struct BpeOptions {
   bool ignore_merges = false;
   bool pieces_are_bytes = false;
 };
-Result<std::unique_ptr<const Model>> make_bpe_model(Vocabulary vocabulary, std::span<const Merge> merges,
-                                                    BpeOptions options, const std::string& where);
+Result<std::unique_ptr<Model>> make_bpe_model(Vocabulary vocabulary, std::span<const Merge> merges,
+                                              BpeOptions options, const std::string& where);
 // SentencePiece's BPE: the pair whose joined token has the best score merges first, from the left among
 // equals. may_merge[id] is false for tokens that text never forms (control, unknown, bytes, unused).
-Result<std::unique_ptr<const Model>> make_score_bpe_model(Vocabulary vocabulary, std::vector<float> scores,
-                                                          const std::vector<bool>& may_merge,
-                                                          std::optional<TokenId> unknown,
-                                                          const std::string& where);
+Result<std::unique_ptr<Model>> make_score_bpe_model(Vocabulary vocabulary, std::vector<float> scores,
+                                                    const std::vector<bool>& may_merge,
+                                                    std::optional<TokenId> unknown, const std::string& where);
 
 struct UnigramOptions {
   std::optional<TokenId> unknown;
@@ -116,11 +135,10 @@ struct UnigramOptions {
   bool single_precision = false;
 };
 // is_piece[id] is false for tokens that text never forms; is_user_defined marks symbols that always win.
-Result<std::unique_ptr<const Model>> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
-                                                        const std::vector<bool>& is_piece,
-                                                        const std::vector<bool>& is_user_defined,
-                                                        const UnigramOptions& options,
-                                                        const std::string& where);
+Result<std::unique_ptr<Model>> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
+                                                  const std::vector<bool>& is_piece,
+                                                  const std::vector<bool>& is_user_defined,
+                                                  const UnigramOptions& options, const std::string& where);
 
 struct WordPieceOptions {
   std::string unknown_token = "[UNK]";
@@ -128,8 +146,7 @@ struct WordPieceOptions {
   std::string word_prefix;  // GGUF vocabularies mark the start of a word instead
   int64_t word_characters_max = 100;
 };
-Result<std::unique_ptr<const Model>> make_wordpiece_model(Vocabulary vocabulary,
-                                                          const WordPieceOptions& options,
-                                                          const std::string& where);
+Result<std::unique_ptr<Model>> make_wordpiece_model(Vocabulary vocabulary, const WordPieceOptions& options,
+                                                    const std::string& where);
 
 }  // namespace mlxcel

@@ -60,6 +60,9 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
     normalized.push_back(token);
     normalized_patterns.push_back(std::move(pattern.text));
   }
+  std::vector<bool> is_special(tokens_.size());
+  for (size_t id = 0; id < tokens_.size(); ++id) is_special[id] = tokens_[id].is_special;
+  parts_.model->set_special(std::move(is_special));
   raw_matcher_.build(std::move(raw), raw_patterns);
   normalized_matcher_.build(std::move(normalized), normalized_patterns);
 }
@@ -103,6 +106,8 @@ std::vector<TokenId> PipelineTokenizer::encode_spans(std::span<const TextSpan> s
     if (span.is_content) content.add(begin, offset);
   }
   EncodeScratch scratch;
+  // A template's markers are found before the model sees the text; what is left must not become one.
+  scratch.model.forbids_special = true;
   Job job{scratch, {}, true, &content};
   job.ids.reserve(joined.size() / 3 + 8);
   encode_text(joined, job);

@@ -23,7 +23,7 @@ namespace mlxcel {
 struct PipelineParts {
   std::unique_ptr<const Normalizer> normalizer;  // may be null
   ParsedPreTokenizer pre_tokenizer;
-  std::unique_ptr<const Model> model;
+  std::unique_ptr<Model> model;
   std::vector<AddedToken> added_tokens;
   Surround surround;
   DecoderChain decoder;
@@ -47,9 +47,9 @@ class PipelineTokenizer : public Tokenizer {
   // Before the tokenizer is shared.
   void set_named_tokens(const NamedTokens& tokens) { named_ = tokens; }
 
-  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const override;
   std::vector<TokenId> encode_spans(std::span<const TextSpan> spans) const override;
-  std::string decode(std::span<const TokenId> ids, bool skip_special) const override;
+  std::string decode(std::span<const TokenId> ids, bool skip_special = false) const override;
 
   int64_t vocab_size() const override { return static_cast<int64_t>(tokens_.size()); }
   std::optional<TokenId> token_to_id(std::string_view token) const override;

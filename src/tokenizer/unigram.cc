@@ -79,6 +79,7 @@ class UnigramModel : public Model {
         // nowhere.
         if (begin + length < text.size() && (static_cast<unsigned char>(text[begin + length]) & 0xC0) == 0x80)
           return;
+        if (is_forbidden(id, scratch)) return;
         offer(begin, begin + length, id, scores_[static_cast<size_t>(id)]);
         has_single = has_single || length == size;
       });
@@ -99,7 +100,7 @@ class UnigramModel : public Model {
       }
       while (begin > 0 && is_unknown(scratch.lattice[begin].id))
         begin = static_cast<size_t>(scratch.lattice[begin].begin);
-      append_unknown_reversed(text.substr(begin, end - begin), out);
+      append_unknown_reversed(text.substr(begin, end - begin), out, scratch);
       end = begin;
     }
     std::reverse(out.begin() + first, out.end());
@@ -111,9 +112,10 @@ class UnigramModel : public Model {
   }
 
   // A run of unknown characters: a token that has just this text, its bytes, or one unknown token.
-  void append_unknown_reversed(std::string_view run, std::vector<TokenId>& out) const {
+  void append_unknown_reversed(std::string_view run, std::vector<TokenId>& out, ModelScratch& scratch) const {
     if (!options_.single_precision) {
-      if (const auto id = vocabulary_.find(run)) {
+      const auto id = vocabulary_.find(run);
+      if (id && !is_forbidden(*id, scratch)) {
         out.push_back(*id);
         return;
       }
@@ -161,6 +163,7 @@ class WordPieceModel : public Model {
         ++scratch.lattice_steps;
         candidate.assign(prefix).append(word.substr(begin, end - begin));
         found = vocabulary_.find(candidate);
+        if (found && is_forbidden(*found, scratch)) found.reset();
         if (found) break;
       }
       if (!found) {
@@ -183,11 +186,10 @@ class WordPieceModel : public Model {
 
 }  // namespace
 
-Result<std::unique_ptr<const Model>> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
-                                                        const std::vector<bool>& is_piece,
-                                                        const std::vector<bool>& is_user_defined,
-                                                        const UnigramOptions& options,
-                                                        const std::string& where) {
+Result<std::unique_ptr<Model>> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
+                                                  const std::vector<bool>& is_piece,
+                                                  const std::vector<bool>& is_user_defined,
+                                                  const UnigramOptions& options, const std::string& where) {
   const auto size = static_cast<size_t>(vocabulary.size());
   if (scores.size() != size || is_piece.size() != size || is_user_defined.size() != size)
     return make_error(ErrorKind::kInvalidData, "vocabulary has not one score per token", where,
@@ -196,18 +198,16 @@ Result<std::unique_ptr<const Model>> make_unigram_model(Vocabulary vocabulary, s
     if (score != score) return make_error(ErrorKind::kInvalidData, "token score is not a number", where);
   auto model = std::make_unique<UnigramModel>(std::move(vocabulary), std::move(scores), options);
   model->initialize(is_piece, is_user_defined);
-  return std::unique_ptr<const Model>(std::move(model));
+  return std::unique_ptr<Model>(std::move(model));
 }
 
-Result<std::unique_ptr<const Model>> make_wordpiece_model(Vocabulary vocabulary,
-                                                          const WordPieceOptions& options,
-                                                          const std::string& where) {
+Result<std::unique_ptr<Model>> make_wordpiece_model(Vocabulary vocabulary, const WordPieceOptions& options,
+                                                    const std::string& where) {
   const auto unknown = vocabulary.find(options.unknown_token);
   if (!unknown)
     return make_error(ErrorKind::kInvalidData, "unknown token is not in the vocabulary", where + ".unk_token",
                       "a token of the vocabulary", options.unknown_token);
-  return std::unique_ptr<const Model>(
-      std::make_unique<const WordPieceModel>(std::move(vocabulary), options, *unknown));
+  return std::unique_ptr<Model>(std::make_unique<WordPieceModel>(std::move(vocabulary), options, *unknown));
 }
 
 }  // namespace mlxcel
