@@ -143,6 +143,7 @@ LoadedModel load_fixture(const std::string& name) {
 std::vector<RunnerFactory> runner_factories() {
   return {
       {"reference", create_reference_runner},
+      {"cpu", create_cpu_runner},
   };
 }
 
