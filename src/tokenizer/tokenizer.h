@@ -80,7 +80,9 @@ class Tokenizer {
 };
 
 // Incremental decoding: the concatenation of all pieces equals decode() of all ids, each piece is valid
-// UTF-8, and nothing complete is held back.
+// UTF-8, and nothing complete is held back. One exception: where byte tokens (<0xE4>) form a run that is no
+// valid UTF-8, decode() of a tokenizer.json spoils the whole run, as the reference library does; a stream has
+// sent its good characters by then. No text encodes to such a run.
 class StreamDecoder {
  public:
   explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = false);
