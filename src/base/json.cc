@@ -20,11 +20,21 @@ namespace {
 constexpr size_t kIndexFrom = 16;  // members; below, a linear search is faster than a binary one
 }
 
-void JsonObject::build_index() const {
+// Brings the index up to date after members [first, size) were appended or changed place.
+void JsonObject::index_from(size_t first) {
+  if (members_.size() < kIndexFrom) {
+    index_.clear();
+    return;
+  }
+  const auto by_key = [this](uint32_t a, uint32_t b) { return members_[a].first < members_[b].first; };
+  if (index_.size() == first && first + 1 == members_.size()) {
+    const auto newest = static_cast<uint32_t>(first);
+    index_.insert(std::lower_bound(index_.begin(), index_.end(), newest, by_key), newest);
+    return;
+  }
   index_.resize(members_.size());
   std::iota(index_.begin(), index_.end(), 0u);
-  std::sort(index_.begin(), index_.end(),
-            [this](uint32_t a, uint32_t b) { return members_[a].first < members_[b].first; });
+  std::sort(index_.begin(), index_.end(), by_key);
 }
 
 const JsonValue* JsonObject::find(std::string_view key) const {
@@ -34,7 +44,6 @@ const JsonValue* JsonObject::find(std::string_view key) const {
     }
     return nullptr;
   }
-  if (index_.size() != members_.size()) build_index();
   const auto it = std::lower_bound(index_.begin(), index_.end(), key, [this](uint32_t i, std::string_view k) {
     return std::string_view(members_[i].first) < k;
   });
@@ -51,7 +60,7 @@ void JsonObject::set(std::string key, JsonValue value) {
     return;
   }
   members_.emplace_back(std::move(key), std::move(value));
-  index_.clear();
+  index_from(members_.size() - 1);
 }
 
 bool JsonObject::erase(std::string_view key) {
@@ -60,6 +69,7 @@ bool JsonObject::erase(std::string_view key) {
   if (it == members_.end()) return false;
   members_.erase(it);
   index_.clear();
+  index_from(0);
   return true;
 }
 
@@ -150,6 +160,8 @@ class JsonBuilder {
     out.members_.reserve(object.size());
     for (const auto& field : object) out.members_.emplace_back(std::string(field.key), build(field.value));
     drop_duplicates(out);
+    out.index_.clear();
+    out.index_from(0);
     return JsonValue(std::move(out));
   }
   // The last of equal keys wins, at the place of the first.

@@ -36,19 +36,20 @@ class JsonObject {
   // Replaces in place when the key exists, appends otherwise.
   void set(std::string key, JsonValue value);
   bool erase(std::string_view key);
-  size_t size() const { return members_.size(); }
-  bool empty() const { return members_.empty(); }
-  auto begin() const { return members_.begin(); }
-  auto end() const { return members_.end(); }
-  auto begin() { return members_.begin(); }
-  auto end() { return members_.end(); }
-  void reserve(size_t n) { members_.reserve(n); }
+  size_t size() const;
+  bool empty() const;
+  std::vector<JsonMember>::const_iterator begin() const;
+  std::vector<JsonMember>::const_iterator end() const;
+  std::vector<JsonMember>::iterator begin();  // values may be changed, keys not
+  std::vector<JsonMember>::iterator end();
+  void reserve(size_t n);
 
  private:
   friend class JsonBuilder;
-  void build_index() const;
+  void index_from(size_t first);
   std::vector<JsonMember> members_;
-  mutable std::vector<uint32_t> index_;  // member numbers sorted by key; empty = not built
+  // Member numbers sorted by key, kept up to date from kIndexFrom members on, so that reading never writes.
+  std::vector<uint32_t> index_;
 };
 
 class JsonValue {
@@ -102,6 +103,15 @@ class JsonValue {
  private:
   std::variant<std::monostate, bool, int64_t, double, std::string, JsonArray, JsonObject> data_;
 };
+
+// Here because JsonMember is incomplete inside the class.
+inline size_t JsonObject::size() const { return members_.size(); }
+inline bool JsonObject::empty() const { return members_.empty(); }
+inline std::vector<JsonMember>::const_iterator JsonObject::begin() const { return members_.begin(); }
+inline std::vector<JsonMember>::const_iterator JsonObject::end() const { return members_.end(); }
+inline std::vector<JsonMember>::iterator JsonObject::begin() { return members_.begin(); }
+inline std::vector<JsonMember>::iterator JsonObject::end() { return members_.end(); }
+inline void JsonObject::reserve(size_t n) { members_.reserve(n); }
 
 // Parses one JSON document. Errors: kInvalidData with the byte offset where known; `where` names the source.
 Result<JsonValue> parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
