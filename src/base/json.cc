@@ -231,6 +231,8 @@ class Preprocessor {
         copy_string();
       } else if (allow_non_finite_ && (c == 'N' || c == 'I' || c == '-')) {
         copy_word();
+      } else if (c >= '0' && c <= '9') {
+        copy_number();
       } else {
         out_.push_back(c);
         ++i_;
@@ -253,6 +255,22 @@ class Preprocessor {
       }
     }
     copy(1);
+  }
+  // 2^63 has 19 digits: longer whole numbers do not fit 64 bits.
+  void copy_number() {
+    size_t end = i_;
+    while (end < text_.size() && text_[end] >= '0' && text_[end] <= '9') ++end;
+    const bool is_whole =
+        end == text_.size() || (text_[end] != '.' && text_[end] != 'e' && text_[end] != 'E');
+    const size_t digits = end - i_;
+    copy(digits);
+    if (!is_whole) {
+      while (i_ < text_.size() &&
+             std::string_view("+-.eE0123456789").find(text_[i_]) != std::string_view::npos)
+        copy(1);
+    } else if (digits > 19) {
+      out_.append(".0");
+    }
   }
   void copy_string() {
     copy(1);
@@ -307,17 +325,22 @@ Result<JsonValue> parse_json(std::string_view text, std::string_view where, cons
                       fmt::format("{} bytes", text.size()));
   }
   std::string prepared;
-  if (needs_preprocessing(text, limits.allow_non_finite)) {
-    prepared = Preprocessor(text, limits.allow_non_finite).run();
-    text = prepared;
-  }
+  bool is_prepared = needs_preprocessing(text, limits.allow_non_finite);
+  if (is_prepared) prepared = Preprocessor(text, limits.allow_non_finite).run();
   simdjson::dom::parser parser;
-  if (parser.allocate(std::max<size_t>(text.size(), 64), limits.max_depth) != simdjson::SUCCESS) {
+  // Room for what preparing may add to the text.
+  if (parser.allocate(std::max<size_t>(text.size() * 2, 64), limits.max_depth) != simdjson::SUCCESS) {
     return make_error(ErrorKind::kOutOfMemory, "no memory to parse JSON", std::string(where));
   }
-  simdjson::padded_string padded(text);
   simdjson::dom::element root;
-  const simdjson::error_code code = parser.parse(padded).get(root);
+  simdjson::padded_string padded(is_prepared ? std::string_view(prepared) : text);
+  simdjson::error_code code = parser.parse(padded).get(root);
+  if (!is_prepared && (code == simdjson::NUMBER_ERROR || code == simdjson::BIGINT_ERROR ||
+                       code == simdjson::NUMBER_OUT_OF_RANGE)) {
+    prepared = Preprocessor(text, limits.allow_non_finite).run();
+    padded = simdjson::padded_string(std::string_view(prepared));
+    code = parser.parse(padded).get(root);
+  }
   if (code == simdjson::DEPTH_ERROR) {
     return make_error(ErrorKind::kInvalidData, "JSON is nested too deeply", std::string(where),
                       fmt::format("at most {} levels", limits.max_depth));

@@ -42,6 +42,17 @@ TEST(Json, IntegersStayIntegers) {
   EXPECT_TRUE(parse("18446744073709551615").is_double());
 }
 
+TEST(Json, IntegersBeyond64BitsBecomeDoubles) {
+  EXPECT_EQ(parse(R"({"n": 1000000000000000019884624838656, "s": "12345678901234567890123"})")
+                .find("n")
+                ->as_double(),
+            1e30);
+  EXPECT_EQ(
+      parse("[-123456789012345678901234567890, 12345678901234567890123e-3, 1.5]").as_array()[0].as_double(),
+      -123456789012345678901234567890.0);
+  EXPECT_FALSE(parse_json("[01]", "test").ok());
+}
+
 TEST(Json, NonFiniteOnlyWhenAllowed) {
   EXPECT_FALSE(parse_json("[NaN]", "test").ok());
   JsonLimits limits;
