@@ -1,5 +1,5 @@
-// Binds the tensors of a checkpoint to the roles of a spec: every role gets its tensor with the right shape, every
-// tensor has a role or is known to mean nothing.
+// Binds the tensors of a checkpoint to the roles of a spec: every role gets its tensor with the right shape,
+// every tensor has a role or is known to mean nothing.
 //
 // Owner: one load. Threads: one.
 #pragma once
@@ -15,7 +15,7 @@ namespace mlxcel {
 
 struct BoundWeights {
   ModelWeights weights;
-  std::set<std::string, std::less<>> used;   // tensors with a role, companions (scales) included
+  std::set<std::string, std::less<>> used;  // tensors with a role, companions (scales) included
 };
 // Errors name the tensor, its role, and expected and found shapes.
 Result<BoundWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec, const WeightMap& map);

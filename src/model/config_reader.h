@@ -1,9 +1,10 @@
-// Reads a model's config.json (or GGUF metadata in the same shape) and remembers which keys were read, so that a key
-// nobody understood is an error and not a silently different model.
+// Reads a model's config.json (or GGUF metadata in the same shape) and remembers which keys were read, so
+// that a key nobody understood is an error and not a silently different model.
 //
-// Errors are sticky: the first one is kept, later reads return their fallback or zero, and status() or finish() hands
-// it out. That keeps family files free of error plumbing. Keys are looked up in "text_config" first (multi-modal
-// checkpoints nest the language model there), then at the top; null counts as missing; 3.0 is an integer.
+// Errors are sticky: the first one is kept, later reads return their fallback or zero, and status() or
+// finish() hands it out. That keeps family files free of error plumbing. Keys are looked up in "text_config"
+// first (multi-modal checkpoints nest the language model there), then at the top; null counts as missing; 3.0
+// is an integer.
 //
 // Owner: one load; borrows the JSON. Threads: one.
 #pragma once
@@ -63,7 +64,7 @@ class ConfigReader {
   std::optional<Error> unknown_key(const JsonValue& object) const;
 
   const JsonValue& config_;
-  const JsonValue* text_ = nullptr;   // text_config
+  const JsonValue* text_ = nullptr;  // text_config
   std::string where_;
   const std::map<std::string, std::string>* source_names_;
   std::set<std::string, std::less<>> understood_;

@@ -1,5 +1,5 @@
-// The keys that nearly all decoder configs share, read once, and the pieces of a ModelSpec that follow from them.
-// Family files start from these and change what is theirs.
+// The keys that nearly all decoder configs share, read once, and the pieces of a ModelSpec that follow from
+// them. Family files start from these and change what is theirs.
 //
 // Owner: values. Threads: one load.
 #pragma once
@@ -15,7 +15,8 @@
 
 namespace mlxcel {
 
-// Bounds of what a config may ask for: far above published models, low enough that products of sizes cannot overflow.
+// Bounds of what a config may ask for: far above published models, low enough that products of sizes cannot
+// overflow.
 inline constexpr int64_t kMaxHidden = int64_t{1} << 20;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxHeads = 65536;
@@ -24,7 +25,7 @@ inline constexpr int64_t kMaxPosition = int64_t{1} << 31;
 inline constexpr int64_t kMaxExperts = 4096;
 
 struct DecoderDefaults {
-  bool tied = false;                        // when tie_word_embeddings is missing
+  bool tied = false;  // when tie_word_embeddings is missing
   double rope_theta = 10000.0;
   double partial_rotary = 1.0;
   NormKind norm_kind = NormKind::kRms;
@@ -32,8 +33,8 @@ struct DecoderDefaults {
   double epsilon = 1e-6;
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
-  bool has_rope_alpha = false;              // see RopeDefaults::has_alpha
-  std::optional<int64_t> head_dim;          // when head_dim is missing; else hidden_size / num_attention_heads
+  bool has_rope_alpha = false;      // see RopeDefaults::has_alpha
+  std::optional<int64_t> head_dim;  // when head_dim is missing; else hidden_size / num_attention_heads
 };
 
 struct DecoderConfig {
@@ -63,16 +64,17 @@ std::optional<int> read_sliding_window(ConfigReader& config);
 // Layer i slides unless (i + 1) is a multiple of `pattern`.
 std::vector<bool> sliding_pattern(int layers, int pattern);
 
-// Rope settings in either spelling: rope_parameters, or rope_theta with rope_scaling. `layer_type` picks one entry of
-// a rope_parameters that has one per kind of layer.
+// Rope settings in either spelling: rope_parameters, or rope_theta with rope_scaling. `layer_type` picks one
+// entry of a rope_parameters that has one per kind of layer.
 struct RopeDefaults {
   double theta = 10000.0;
   double partial_rotary = 1.0;
   std::string_view theta_key = "rope_theta";
   std::string_view partial_key = "partial_rotary_factor";
-  bool ignore_scaling = false;              // Gemma 3's local layers: the scaling is not theirs
-  bool has_alpha = false;                   // Hunyuan: "dynamic" with alpha stretches the base once
+  bool ignore_scaling = false;  // Gemma 3's local layers: the scaling is not theirs
+  bool has_alpha = false;       // Hunyuan: "dynamic" with alpha stretches the base once
 };
-RopeSpec read_rope(ConfigReader& config, int head_dim, const RopeDefaults& defaults, std::string_view layer_type = {});
+RopeSpec read_rope(ConfigReader& config, int head_dim, const RopeDefaults& defaults,
+                   std::string_view layer_type = {});
 
 }  // namespace mlxcel

@@ -15,15 +15,16 @@ namespace mlxcel {
 
 struct FamilyModel {
   ModelSpec spec;
-  NameTable names;                       // as Hugging Face checkpoints spell them
+  NameTable names;  // as Hugging Face checkpoints spell them
   // GGUF files of the family hold the q and k rows of each head as interleaved pairs.
   bool gguf_permutes_heads = false;
 };
 
 struct Family {
-  std::string_view name;                        // the registry's name
-  std::vector<std::string_view> model_types;    // "model_type" in config.json, or GGUF's architecture translated
-  void (*build)(ConfigReader& config, FamilyModel& model);   // errors stay in the reader
+  std::string_view name;  // the registry's name
+  std::vector<std::string_view>
+      model_types;  // "model_type" in config.json, or GGUF's architecture translated
+  void (*build)(ConfigReader& config, FamilyModel& model);  // errors stay in the reader
 };
 
 const std::vector<Family>& all_families();

@@ -1,5 +1,5 @@
-// GGUF metadata in the shape of a config.json, so that a family reads one kind of config, and what GGUF decides by
-// the presence of tensors instead of by keys (biases, a head of its own).
+// GGUF metadata in the shape of a config.json, so that a family reads one kind of config, and what GGUF
+// decides by the presence of tensors instead of by keys (biases, a head of its own).
 //
 // Source of the key names: the GGUF specification (ggml/docs/gguf.md) and llama.cpp's constants for it.
 // Owner: values. Threads: pure functions of an immutable checkpoint.
@@ -17,7 +17,7 @@ namespace mlxcel {
 
 struct GgufConfig {
   JsonValue config;
-  std::map<std::string, std::string> source_names;   // config key -> metadata key, for messages
+  std::map<std::string, std::string> source_names;  // config key -> metadata key, for messages
 };
 // A metadata key of the architecture that has no place in the table is an error that names it.
 Result<GgufConfig> gguf_config(const Checkpoint& checkpoint);

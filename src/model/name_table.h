@@ -1,8 +1,9 @@
-// Where the checkpoints of a family keep each role: name patterns, as data. map_weights() turns them and a ModelSpec
-// into the WeightMap of one checkpoint.
+// Where the checkpoints of a family keep each role: name patterns, as data. map_weights() turns them and a
+// ModelSpec into the WeightMap of one checkpoint.
 //
-// Patterns hold "{layer}" and "{expert}". Patterns that do not start with '/' get the checkpoint's prefix ("model.",
-// "language_model.model.", ...), which is found by looking for the embedding; a leading '/' is dropped.
+// Patterns hold "{layer}" and "{expert}". Patterns that do not start with '/' get the checkpoint's prefix
+// ("model.", "language_model.model.", ...), which is found by looking for the embedding; a leading '/' is
+// dropped.
 //
 // Owner: values. Threads: free to read.
 #pragma once
@@ -21,17 +22,17 @@ namespace mlxcel {
 // How several roles share one tensor's rows.
 enum class Fusion {
   kNone,
-  kQkv,           // q rows, then k rows, then v rows
-  kQkvPerHead,    // per head: its q rows, its k rows, its v rows (GPT-NeoX)
-  kGateUp,        // gate rows, then up rows
-  kAlternating,   // gate and up rows take turns (GPT-OSS)
+  kQkv,          // q rows, then k rows, then v rows
+  kQkvPerHead,   // per head: its q rows, its k rows, its v rows (GPT-NeoX)
+  kGateUp,       // gate rows, then up rows
+  kAlternating,  // gate and up rows take turns (GPT-OSS)
 };
 
 struct Naming {
   std::string pattern;
   Fusion fusion = Fusion::kNone;
-  bool stacked = false;      // [experts, rows, columns]: the expert is a slice, not part of the name
-  bool transposed = false;   // stored [columns, rows]
+  bool stacked = false;     // [experts, rows, columns]: the expert is a slice, not part of the name
+  bool transposed = false;  // stored [columns, rows]
 };
 
 struct NameTable {
@@ -49,13 +50,14 @@ struct NameTable {
 // "layers.N.self_attn.q_proj.weight" and so on: what most families use, with the usual prefixes.
 NameTable decoder_names();
 // Per-expert tensors "<block>.experts.N.<gate>.weight" and the stacked forms that MLX conversions write.
-void add_expert_names(NameTable& table, const std::string& block, const std::string& gate, const std::string& up,
-                      const std::string& down);
+void add_expert_names(NameTable& table, const std::string& block, const std::string& gate,
+                      const std::string& up, const std::string& down);
 // The one naming of GGUF files, for all architectures.
 NameTable gguf_names();
 
-// Fills a WeightMap for every role that the spec needs. `tensors`: the names the checkpoint has. A role whose tensor
-// does not exist is mapped to its first alternative, so that binding can name what is missing.
-WeightMap map_weights(const ModelSpec& spec, const NameTable& table, const std::set<std::string, std::less<>>& tensors);
+// Fills a WeightMap for every role that the spec needs. `tensors`: the names the checkpoint has. A role whose
+// tensor does not exist is mapped to its first alternative, so that binding can name what is missing.
+WeightMap map_weights(const ModelSpec& spec, const NameTable& table,
+                      const std::set<std::string, std::less<>>& tensors);
 
 }  // namespace mlxcel

@@ -1,5 +1,5 @@
-// What the Qwen families share: where sliding windows apply, which layers hold experts, and their experts' settings.
-// Owner: values. Threads: one load.
+// What the Qwen families share: where sliding windows apply, which layers hold experts, and their experts'
+// settings. Owner: values. Threads: one load.
 #pragma once
 
 #include <optional>
