@@ -44,7 +44,8 @@ class EngineControl {
 
   // Adopts the longest cached prefix (at most num_tokens - 1 rows), counting and holding it in one moment;
   // num_computed becomes the result. REQUIRES: num_computed == 0. ENSURES: when no other sequence holds rows,
-  // all remaining rows of this one can be appended: a partial tail whose copy would not fit is not adopted.
+  // all remaining rows of this one can be appended: a partial tail whose copy would not fit is not adopted. A
+  // sequence that wants the logits of its prompt adopts nothing.
   virtual int64_t admit(SequenceId id) = 0;
   // Gives up the rows, to the prefix cache; num_computed becomes 0, the tokens stay. Also undoes an admit().
   virtual void preempt(SequenceId id) = 0;

@@ -1,8 +1,8 @@
 // Thousands of random histories of the scheduler over the real KV accounting.
 //
-//   mlxcel_sim_test                 seeds 1..10000, each twice with other block numbers
-//   mlxcel_sim_test --seeds N       seeds 1..N
-//   mlxcel_sim_test --seed S        that one alone, with every step printed
+//   mlxcel_sim                      seeds 1..10000, each twice with other block numbers
+//   mlxcel_sim --seeds N            seeds 1..N
+//   mlxcel_sim --seed S             that one alone, with every step printed
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -21,7 +21,7 @@ namespace {
 
 uint64_t first_seed = 1, last_seed = 10000;
 bool prints_steps = false;
-std::string program = "mlxcel_sim_test";
+std::string program = "mlxcel_sim";
 
 // What the signal handler prints when an invariant of the code under test aborts the program.
 char replay_line[512];

@@ -292,6 +292,23 @@ class Simulation {
     }
     for (Client& client : clients_) client.steps_since_admission += client.is_running ? 1 : 0;
     check_promises();
+    check_reserve();
+  }
+
+  // Whoever is admitted finds room for all rows that are missing, and 1 % of the pool beside other rows.
+  void check_reserve() {
+    int64_t blocks_missing = 0, num_running = 0;
+    bool has_new = false;
+    for (const Client& client : clients_) {
+      if (!client.is_running || !engine_.knows(client.id)) continue;
+      const int64_t missing = engine_.num_tokens(client.id) - engine_.num_computed(client.id);
+      blocks_missing += engine_.blocks_needed(client.id, missing);
+      has_new = has_new || client.steps_since_admission == 1;
+      ++num_running;
+    }
+    if (num_running > 1) blocks_missing += (engine_options_.num_blocks + 99) / 100;
+    if (has_new && blocks_missing > engine_.blocks().available())
+      fail("a sequence is admitted without room for it");
   }
 
   static bool is_in(const ScheduledStep& step, SequenceId id) {
