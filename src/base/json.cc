@@ -335,8 +335,7 @@ Result<JsonValue> parse_json(std::string_view text, std::string_view where, cons
   simdjson::dom::element root;
   simdjson::padded_string padded(is_prepared ? std::string_view(prepared) : text);
   simdjson::error_code code = parser.parse(padded).get(root);
-  if (!is_prepared && (code == simdjson::NUMBER_ERROR || code == simdjson::BIGINT_ERROR ||
-                       code == simdjson::NUMBER_OUT_OF_RANGE)) {
+  if (!is_prepared && (code == simdjson::NUMBER_ERROR || code == simdjson::NUMBER_OUT_OF_RANGE)) {
     prepared = Preprocessor(text, limits.allow_non_finite).run();
     padded = simdjson::padded_string(std::string_view(prepared));
     code = parser.parse(padded).get(root);
