@@ -45,7 +45,7 @@ TEST(ChatOrigin, PiecesAreExactForPlainConcatenation) {
   EXPECT_FALSE(prompt->pieces[0].is_content);
   EXPECT_EQ(prompt->pieces[1].text, "hi " + std::string(kAttack));
   EXPECT_TRUE(prompt->pieces[1].is_content);
-  EXPECT_EQ(prompt->pieces[2].text, "<|im_end|>\n");
+  EXPECT_EQ(prompt->pieces[2].text, "<|im_end|>");  // a template's last newline is dropped
   EXPECT_FALSE(prompt->pieces[2].is_content);
 }
 
