@@ -237,6 +237,7 @@ bool Evaluator::execute_iterations(const Statement& statement, LoopObject& loop,
   Inner inner(*this, scope_);
   bool completed = false;
   for (size_t i = 0; i < loop.items.size(); ++i) {
+    runtime_.step();
     inner.renew();
     loop.index0 = static_cast<int64_t>(i);
     if (loop_name_ >= 0) scope_->set(loop_name_, loop_value);

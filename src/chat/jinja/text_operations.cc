@@ -70,10 +70,13 @@ Text replace(Runtime& runtime, const Text& text, const Text& from, const Text& t
     runtime.check_bytes(result.size() + (end - begin));
     result.append(source, begin, end);
   };
+  constexpr int64_t kHitsPerStep = 4;
+  int64_t hits = 0;
   size_t at = 0;
   while (count != 0 && at <= bytes.size()) {
     const size_t hit = bytes.find(from.bytes(), at);
     if (hit == std::string::npos) break;
+    if (++hits % kHitsPerStep == 0) runtime.step();
     add(text, at, hit);
     add(to, 0, to.size());
     at = hit + from.size();
