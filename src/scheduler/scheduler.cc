@@ -239,6 +239,13 @@ const ScheduledStep& Scheduler::schedule(Timestamp now) {
   }
   plan_prefill(now);
   admit_waiting(now);
+  int64_t blocks = 0, tokens = 0;
+  for (const ScheduledSegment& segment : step_.segments) {
+    blocks += segment.num_blocks;
+    tokens += segment.num_tokens;
+  }
+  MLXCEL_CHECK_MSG(blocks == blocks_planned_ && tokens == num_decode_rows_ + prefill_planned_,
+                   "the sums of the step are wrong");
   plan_drafts();
   is_step_open_ = !step_.segments.empty();
   counters_.steps += is_step_open_ ? 1 : 0;
