@@ -43,6 +43,7 @@ BlockKey hash_block(const BlockKey& parent, uint64_t context, std::span<const To
 // numeric version and precision, tenant salt. The order counts, and ("ab", "c") differs from ("a", "bc").
 uint64_t prefix_context(std::span<const std::string_view> parts);
 
+// Of match() calls, also of those whose sequence did not run then; what was used, the scheduler counts.
 struct PrefixCacheCounters {
   uint64_t lookups = 0, hits = 0;
   uint64_t lookup_tokens = 0, hit_tokens = 0;
