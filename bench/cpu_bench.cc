@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -111,17 +112,25 @@ int run(int argc, char** argv) {
       session.sequences.push_back(SequenceCache::paged(session.pool, session.runner->kv_layout()));
     for (SequenceCache& sequence : session.sequences) static_cast<void>(sequence.trim(sequence.length()));
     std::vector<double> prefill, decode;
+    const auto processor_ms = [](std::clock_t since, double tokens) {
+      return 1e3 * static_cast<double>(std::clock() - since) / CLOCKS_PER_SEC / tokens;
+    };
+    const double size = static_cast<double>(batch);
+    std::clock_t since = std::clock();
     for (int i = 0; i < 3; ++i) {
       for (SequenceCache& sequence : session.sequences) static_cast<void>(sequence.trim(sequence.length()));
       prefill.push_back(session.step(batch, prompt));
     }
+    const double prefill_ms = processor_ms(since, size * 3 * prompt);
+    since = std::clock();
     for (int i = 0; i < generated; ++i) decode.push_back(session.step(batch, 1));
+    const double decode_ms = processor_ms(since, size * generated);
+    std::printf("batch %zu: prefill %d: %.1f tok/s (%.3f processor ms a token); ", batch, prompt,
+                size * prompt / median(prefill), prefill_ms);
     std::printf(
-        "batch %zu: prefill %d: %.1f tok/s; decode: median %.1f tok/s, best %.1f, %.1f GB/s of weights "
-        "(probe %.1f)\n",
-        batch, prompt, static_cast<double>(batch) * prompt / median(prefill),
-        static_cast<double>(batch) / median(decode),
-        static_cast<double>(batch) / *std::min_element(decode.begin(), decode.end()),
+        "decode: median %.1f tok/s, best %.1f (%.3f processor ms a token), %.1f GB/s of weights, probe "
+        "%.1f\n",
+        size / median(decode), size / *std::min_element(decode.begin(), decode.end()), decode_ms,
         static_cast<double>(bytes) / median(decode) / 1e9, probe / 1e9);
   }
   return 0;

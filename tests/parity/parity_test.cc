@@ -59,13 +59,13 @@ std::vector<TokenId> random_tokens(int64_t vocabulary, size_t count, uint32_t se
   return ids;
 }
 
-RunnerOptions options_for(const Arithmetic& arithmetic, int threads, Isa isa) {
+RunnerOptions options_for(const Arithmetic& arithmetic, int threads, Isa isa, int64_t max_position = 256) {
   RunnerOptions options;
   options.precision = arithmetic.precision;
   options.key_type = options.value_type = arithmetic.kv;
   options.num_threads = threads;
   options.isa = isa_name(isa);
-  options.max_position = 1024;
+  options.max_position = max_position;
   return options;
 }
 
@@ -91,9 +91,9 @@ std::string difference(const Logits& want, const Logits& found) {
 }
 
 Logits reference_logits(const std::string& name, const Arithmetic& arithmetic,
-                        std::span<const TokenId> tokens) {
-  Driver driver(create_reference_runner(load_fixture(name), options_for(arithmetic, 1, Isa::kScalar)).value(),
-                StorageChoice{}, 1024);
+                        std::span<const TokenId> tokens, int64_t max_position = 256) {
+  const RunnerOptions options = options_for(arithmetic, 1, Isa::kScalar, max_position);
+  Driver driver(create_reference_runner(load_fixture(name), options).value(), StorageChoice{}, 1024);
   return driver.feed(driver.add_sequence(), tokens);
 }
 
@@ -158,11 +158,12 @@ TEST(Parity, AllWaysOnOneModel) {
 TEST(Parity, SplitsOfLongSequences) {
   const Arithmetic arithmetic = kArithmetics[0];
   const std::vector<TokenId> tokens = random_tokens(load_fixture("llama").spec.vocab_size, 600, 8);
-  const Logits want = reference_logits("llama", arithmetic, tokens);
+  const Logits want = reference_logits("llama", arithmetic, tokens, 1024);
   for (const int threads : {1, 3}) {
     const Isa isa = available_isas().back();
-    Driver driver(create_cpu_runner(load_fixture("llama"), options_for(arithmetic, threads, isa)).value(),
-                  {KvStorageKind::kPaged, 32, true, true}, 1024);
+    Driver driver(
+        create_cpu_runner(load_fixture("llama"), options_for(arithmetic, threads, isa, 1024)).value(),
+        {KvStorageKind::kPaged, 32, true, true}, 1024);
     const int sequence = driver.add_sequence();
     Logits found = driver.feed(sequence, std::span(tokens).first(590));
     for (std::vector<float>& row : driver.feed(sequence, std::span(tokens).subspan(590), 1))

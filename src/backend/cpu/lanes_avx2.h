@@ -142,8 +142,11 @@ struct Avx2Lanes {
     int32_t pair;
     __builtin_memcpy(&pair, p, 4);
     const __m256i v = _mm256_set1_epi32(pair);
-    return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, v)),
-            _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, v))};
+    I sum = {_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, v)),
+             _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, v))};
+    // The addition happens here: compilers like to gather many products first, and spill them all.
+    __asm__("" : "+x"(sum.a), "+x"(sum.b));
+    return sum;
   }
   static MLXCEL_INLINE __m256i load256(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));

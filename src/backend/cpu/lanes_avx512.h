@@ -106,7 +106,10 @@ struct Avx512Lanes {
 #if defined(MLXCEL_LANES_VNNI)
     return {_mm512_dpwssd_epi32(acc.a, w.a, _mm512_set1_epi32(pair))};
 #else
-    return {_mm512_add_epi32(acc.a, _mm512_madd_epi16(w.a, _mm512_set1_epi32(pair)))};
+    I sum = {_mm512_add_epi32(acc.a, _mm512_madd_epi16(w.a, _mm512_set1_epi32(pair)))};
+    // The addition happens here: compilers like to gather many products first, and spill them all.
+    __asm__("" : "+v"(sum.a));
+    return sum;
 #endif
   }
   static MLXCEL_INLINE W load_words(const int16_t* p) { return {_mm512_loadu_si512(p)}; }
