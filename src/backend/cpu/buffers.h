@@ -65,6 +65,7 @@ class LinearInput {
       forms_[i].p.reserve(rows * rows_.stride());
       forms_[i].d.reserve(rows * group_stride());
       forms_[i].sum.reserve(rows * group_stride());
+      forms_[i].float_sum.reserve(rows * group_stride());
     }
   }
   float* row(int64_t index) { return rows_.row(index); }
@@ -77,7 +78,8 @@ class LinearInput {
       if (((group_sizes >> i) & 1u) == 0) continue;
       Form& f = forms_[i];
       kernels.quantise(row(index), columns, 16 << i, top, f.p.data() + index * stride(),
-                       f.d.data() + index * group_stride(), f.sum.data() + index * group_stride());
+                       f.d.data() + index * group_stride(), f.sum.data() + index * group_stride(),
+                       f.float_sum.data() + index * group_stride());
     }
   }
   // Row `to` = row `from` of another input with the same columns, integer forms included.
@@ -87,20 +89,25 @@ class LinearInput {
     size_t i = 0;
     while ((16 << i) != group_size) ++i;
     const Form& f = forms_[i];
-    return {f.p.data() + first * stride(), f.d.data() + first * group_stride(),
-            f.sum.data() + first * group_stride(), stride(), group_stride()};
+    return {f.p.data() + first * stride(),
+            f.d.data() + first * group_stride(),
+            f.sum.data() + first * group_stride(),
+            f.float_sum.data() + first * group_stride(),
+            stride(),
+            group_stride()};
   }
   uint64_t bytes() const {
     uint64_t total = rows_.bytes();
-    for (const Form& f : forms_) total += f.p.bytes() + f.d.bytes() + f.sum.bytes();
+    for (const Form& f : forms_) total += f.p.bytes() + f.d.bytes() + f.sum.bytes() + f.float_sum.bytes();
     return total;
   }
 
  private:
   struct Form {
-    AlignedBuffer<int16_t> p;    // [row][stride]
-    AlignedBuffer<float> d;      // [row][group_stride]
-    AlignedBuffer<int32_t> sum;  // [row][group_stride]
+    AlignedBuffer<int16_t> p;        // [row][stride]
+    AlignedBuffer<float> d;          // [row][group_stride]
+    AlignedBuffer<int32_t> sum;      // [row][group_stride]
+    AlignedBuffer<float> float_sum;  // likewise
   };
   int64_t group_stride() const { return rows_.stride() / 16; }
 
@@ -125,6 +132,7 @@ inline void LinearInput::copy_row(const LinearInput& other, int64_t from, int64_
     for (int64_t g = 0; g < groups; ++g) {
       t.d.data()[to * group_stride() + g] = f.d.data()[from * other.group_stride() + g];
       t.sum.data()[to * group_stride() + g] = f.sum.data()[from * other.group_stride() + g];
+      t.float_sum.data()[to * group_stride() + g] = f.float_sum.data()[from * other.group_stride() + g];
     }
   }
 }

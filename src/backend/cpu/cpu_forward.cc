@@ -123,14 +123,19 @@ void CpuForward::forward(int thread, HostKvStorage& storage) {
     pool_.barrier();
     project(thread, layer);
     pool_.barrier();
+    const bool drops_tokens =
+        i + 1 == model_.layers.size() && static_cast<int64_t>(wanted_.size()) != num_tokens_;
+    if (thread == 0 && !drops_tokens) attention_.begin(index, tokens_, batch_->segments, storage);
     prepare_heads(thread, index, storage);
     pool_.barrier();
-    if (thread == 0) {
-      if (i + 1 == model_.layers.size()) keep_wanted_tokens();
-      if (num_tokens_ > 0) attention_.begin(index, tokens_, batch_->segments, storage);
+    if (drops_tokens) {
+      if (thread == 0) {
+        keep_wanted_tokens();
+        attention_.begin(index, tokens_, batch_->segments, storage);
+      }
+      pool_.barrier();
+      if (num_tokens_ == 0) return;
     }
-    pool_.barrier();
-    if (num_tokens_ == 0) return;
     attention_.attend(thread, query_, mixed_);
     pool_.barrier();
     finish_mixer(thread, layer);
@@ -242,7 +247,6 @@ void CpuForward::prepare_heads(int thread, int index, HostKvStorage& storage) {
 // Only tokens with an output go on; their rows move to the front (ascending, so nothing is overwritten
 // early).
 void CpuForward::keep_wanted_tokens() {
-  if (static_cast<int64_t>(wanted_.size()) == num_tokens_) return;
   for (size_t i = 0; i < wanted_.size(); ++i) {
     const int64_t from = wanted_[i], to = static_cast<int64_t>(i);
     tokens_[i] = tokens_[static_cast<size_t>(from)];

@@ -41,9 +41,10 @@ struct QuantisedWeights {
 // Activations of `num_tokens` tokens for the integer core (docs/numerics.md). activation group = max(32,
 // group_size).
 struct QuantisedInput {
-  const int16_t* p;    // [token][p_stride]
-  const float* d;      // [token][group_stride]: per activation group
-  const int32_t* sum;  // [token][group_stride]: per weight group
+  const int16_t* p;        // [token][p_stride]
+  const float* d;          // [token][group_stride]: per activation group
+  const int32_t* sum;      // [token][group_stride]: per weight group
+  const float* float_sum;  // the same numbers (exact: below 2^21), ready to be broadcast
   int64_t p_stride, group_stride;
 };
 
@@ -92,9 +93,9 @@ enum class GateFunction : uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSqua
 struct KernelTable {
   const char* name;
   int32_t attention_rows;  // query rows that attend_block takes at once
-  // x[columns] -> p, d, sum. top = 16256 or 127. columns is a multiple of group_size.
+  // x[columns] -> p, d, sum, float_sum. top = 16256 or 127. columns is a multiple of group_size.
   void (*quantise)(const float* x, int64_t columns, int32_t group_size, float top, int16_t* p, float* d,
-                   int32_t* sum);
+                   int32_t* sum, float* float_sum);
   void (*linear_quantised)(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y);
   // f32 activations [token][x_stride].
   void (*linear_plain)(const PlainWeights& w, const float* x, int64_t x_stride, const LinearTarget& y);

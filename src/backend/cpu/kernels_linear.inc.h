@@ -31,7 +31,7 @@ constexpr int64_t code_bytes(CodeWidth width, int64_t group_size) {
 
 template <class L>
 void quantise(const float* x, int64_t columns, int32_t group_size, float top, int16_t* p, float* d,
-              int32_t* sum) {
+              int32_t* sum, float* float_sum) {
   using F = typename L::F;
   const int32_t span = group_size > 32 ? group_size : 32;
   for (int64_t begin = 0; begin < columns; begin += span, ++d) {
@@ -56,7 +56,8 @@ void quantise(const float* x, int64_t columns, int32_t group_size, float top, in
         L::store_i16(p + begin + j, q);
         total = L::iadd(total, q);
       }
-      *sum++ = L::isum16(total);
+      *sum = L::isum16(total);
+      *float_sum++ = static_cast<float>(*sum++);
     }
   }
 }
@@ -77,10 +78,10 @@ MLXCEL_INLINE void accumulate(typename L::Raw raw, const int16_t* const (&p)[T],
 
 // u = I * s (+ b * S); acc = fma(u, d, acc).
 template <class L, bool kSymmetric>
-MLXCEL_INLINE typename L::F scaled(typename L::I sum, typename L::F s, typename L::F b, int32_t input_sum,
+MLXCEL_INLINE typename L::F scaled(typename L::I sum, typename L::F s, typename L::F b, float input_sum,
                                    float d, typename L::F acc) {
   typename L::F u = L::mul(L::to_float(sum), s);
-  if constexpr (!kSymmetric) u = L::fma(b, L::set(static_cast<float>(input_sum)), u);
+  if constexpr (!kSymmetric) u = L::fma(b, L::set(input_sum), u);
   return L::fma(u, L::set(d), acc);
 }
 
@@ -96,11 +97,13 @@ void quantised_block(const QuantisedWeights& w, const QuantisedInput& x, const u
   const int16_t* p[T];
   const float* d[T];
   const int32_t* sums[T];
+  const float* float_sums[T];
   F acc[T];
   for (int t = 0; t < T; ++t) {
     p[t] = x.p + (token + t) * x.p_stride;
     d[t] = x.d + (token + t) * x.group_stride;
     sums[t] = x.sum + (token + t) * x.group_stride;
+    float_sums[t] = x.float_sum + (token + t) * x.group_stride;
     acc[t] = L::zero();
   }
   int64_t k = 0;
@@ -124,7 +127,7 @@ void quantised_block(const QuantisedWeights& w, const QuantisedInput& x, const u
     if constexpr (!kSymmetric) b = load_scales<L, S>(codes + scale_bytes(S));
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t)
-      acc[t] = scaled<L, kSymmetric>(sum[t], s, b, sums[t][g], d[t][g >> shift], acc[t]);
+      acc[t] = scaled<L, kSymmetric>(sum[t], s, b, float_sums[t][g], d[t][g >> shift], acc[t]);
     tile += w.group_bytes;
   }
   for (int t = 0; t < T; ++t) L::store(y + (token + t) * y_stride, acc[t]);
@@ -258,7 +261,7 @@ void panel_tile(const QuantisedWeights& w, const QuantisedInput& x, const Panel<
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const int64_t i = t * x.group_stride;
-      acc[t] = scaled<L, kSymmetric>(sum[t], s, b, x.sum[row_group + i],
+      acc[t] = scaled<L, kSymmetric>(sum[t], s, b, x.float_sum[row_group + i],
                                      x.d[(token * x.group_stride) + ((g0 + g) >> shift) + i], acc[t]);
     }
   }

@@ -428,7 +428,9 @@ TEST(CpuKernels, ArgmaxPrefersTheLowerIdAndNeverNan) {
       x[n - 1] = 3.0f;
       EXPECT_EQ(best(x), static_cast<int64_t>(n / 2));
       x[0] = kNan;
-      if (n > 1) EXPECT_EQ(best(x), static_cast<int64_t>(n / 2));
+      if (n > 1) {
+        EXPECT_EQ(best(x), static_cast<int64_t>(n / 2));
+      }
       std::fill_n(x.begin(), n, kNan);
       EXPECT_EQ(best(x), -1);
       x[n - 1] = -std::numeric_limits<float>::infinity();
