@@ -151,6 +151,7 @@ EngineImpl::EngineImpl(std::unique_ptr<ModelRunner> runner, std::unique_ptr<KvSt
   padding_multiple_ = padding_multiple_for(*runner_, options_);
   rope_borders_ = rope_borders(runner_->spec());
   if (options_.storage == KvStorageKind::kPaged) pool_.emplace(budget_.kv.num_blocks, budget_.kv.block_size);
+  if (pool_ && options_.prefix_cache) prefix_.emplace(*pool_);
 }
 
 int64_t EngineImpl::kv_capacity_rows() const {
@@ -170,15 +171,20 @@ const EngineRow& EngineImpl::row(SequenceId id) const {
   return found->second;
 }
 
+int64_t EngineImpl::rows_limit() const {
+  return std::min(budget_.context_length, pool_ ? kv_capacity_rows() : budget_.kv.max_rows_per_slot);
+}
+
 int EngineImpl::rope_regime(int64_t total_length) const {
   return static_cast<int>(std::lower_bound(rope_borders_.begin(), rope_borders_.end(), total_length) -
                           rope_borders_.begin());
 }
 
 Status EngineImpl::check_new_sequence() const {
-  if (static_cast<int64_t>(rows_.size()) < options_.max_sequences) return ok_status();
+  const int64_t most = options_.max_sequences + options_.max_waiting;
+  if (static_cast<int64_t>(rows_.size()) < most) return ok_status();
   return make_error(ErrorKind::kResourceExhausted, "all sequences of the engine are in use", "",
-                    "fewer than " + std::to_string(options_.max_sequences), std::to_string(rows_.size()));
+                    "fewer than " + std::to_string(most), std::to_string(rows_.size()));
 }
 
 Status EngineImpl::check_tokens(std::span<const TokenId> tokens) const {
@@ -230,12 +236,10 @@ Status EngineImpl::check_request(const SequenceRequest& request) const {
 Result<SequenceId> EngineImpl::add(SequenceRequest request) {
   MLXCEL_RETURN_IF_ERROR(check_request(request));
   MLXCEL_RETURN_IF_ERROR(check_new_sequence());
-  const KvLayout& layout = runner_->kv_layout();
-  Result<SequenceCache> cache = pool_ ? Result<SequenceCache>(SequenceCache::paged(*pool_, layout))
-                                      : SequenceCache::dense(*storage_->dense_slots(), layout);
-  if (!cache.ok()) return std::move(cache).error();
+  std::optional<SequenceCache> cache;
+  if (pool_) cache = SequenceCache::paged(*pool_, runner_->kv_layout());
   const uint64_t id = next_id_++;
-  rows_.try_emplace(id, std::move(request), std::move(cache).value(), runner_->spec().vocab_size);
+  rows_.try_emplace(id, std::move(request), std::move(cache), runner_->spec().vocab_size);
   return SequenceId{id};
 }
 
@@ -243,14 +247,25 @@ Result<SequenceId> EngineImpl::fork(SequenceId id, SamplingParams sampling) {
   MLXCEL_RETURN_IF_ERROR(sampling.validate());
   MLXCEL_RETURN_IF_ERROR(check_token_ids(sampling, runner_->spec().vocab_size));
   MLXCEL_RETURN_IF_ERROR(check_new_sequence());
-  const EngineRow& source = row(id);
-  MLXCEL_ASSIGN_OR_RETURN(SequenceCache cache, source.cache.fork());
+  EngineRow& source = row(id);
+  settle(source);
+  MLXCEL_RETURN_IF_ERROR(ensure_cache(source));
+  Result<SequenceCache> copy = source.cache->fork();
+  if (!copy.ok() && !retired_.empty()) {
+    retired_.erase(retired_.begin());
+    ++dense_counters_.blocks_evicted;
+    copy = source.cache->fork();
+  }
+  if (!copy.ok()) return std::move(copy).error();
+  SequenceCache cache = std::move(copy).value();
   SequenceRequest request;
   request.prompt = source.tokens;
   request.sampling = std::move(sampling);
   request.stop = source.stop;
   request.num_logprobs = source.num_logprobs;
   request.wants_prompt_logits = source.wants_prompt_logits;
+  request.use_prefix_cache = source.use_prefix_cache;
+  request.cache_salt = source.cache_salt;
   const uint64_t new_id = next_id_++;
   const auto [place, is_new] =
       rows_.try_emplace(new_id, std::move(request), std::move(cache), runner_->spec().vocab_size);
@@ -262,7 +277,8 @@ Result<SequenceId> EngineImpl::fork(SequenceId id, SamplingParams sampling) {
 }
 
 void EngineImpl::remove(SequenceId id) {
-  MLXCEL_CHECK_MSG(rows_.erase(static_cast<uint64_t>(id)) == 1, "no such sequence");
+  retire(row(id));
+  rows_.erase(static_cast<uint64_t>(id));
 }
 
 Status EngineImpl::extend(SequenceId id, std::span<const TokenId> tokens, const StopRules& stop) {
@@ -273,6 +289,8 @@ Status EngineImpl::extend(SequenceId id, std::span<const TokenId> tokens, const 
     return make_error(ErrorKind::kInvalidArgument, "nothing to continue with", "tokens",
                       "a token, or one that is not computed yet", "none");
   }
+  settle(extended);
+  extended.drafts.clear();
   extended.tokens.insert(extended.tokens.end(), tokens.begin(), tokens.end());
   extended.num_prompt = extended.num_tokens();
   extended.set_stop(stop, runner_->spec().vocab_size);
@@ -287,8 +305,12 @@ Status EngineImpl::truncate(SequenceId id, int64_t num_tokens) {
     return make_error(ErrorKind::kInvalidArgument, "length to cut a sequence to is out of range", "",
                       "1 to " + std::to_string(cut.num_tokens()), std::to_string(num_tokens));
   }
+  settle(cut);
+  cut.drafts.clear();
   const int64_t surplus = std::max<int64_t>(0, cut.num_computed() - (num_tokens - 1));
-  MLXCEL_CHECK_MSG(cut.cache.trim(surplus) == surplus, "the rows of removed tokens could not be trimmed");
+  if (surplus > 0) {
+    MLXCEL_CHECK_MSG(cut.cache->trim(surplus) == surplus, "the rows of removed tokens could not be trimmed");
+  }
   cut.tokens.resize(static_cast<size_t>(num_tokens));
   cut.num_prompt = std::min(cut.num_prompt, num_tokens);
   cut.finish = FinishReason::kNone;
@@ -298,12 +320,13 @@ Status EngineImpl::truncate(SequenceId id, int64_t num_tokens) {
 Status EngineImpl::check_integrity() const {
   std::vector<std::span<const BlockId>> holders;
   for (const auto& [id, one] : rows_) {
-    holders.push_back(one.cache.blocks());
+    if (one.cache) holders.push_back(one.cache->blocks());
     if (one.num_computed() <= one.num_tokens()) continue;
     return make_error(ErrorKind::kInternal, "a sequence has more rows than tokens",
                       "sequence " + std::to_string(id), "at most " + std::to_string(one.num_tokens()),
                       std::to_string(one.num_computed()));
   }
+  if (prefix_) return prefix_->check_integrity(holders);
   return pool_ ? pool_->check_integrity(holders) : ok_status();
 }
 

@@ -132,7 +132,6 @@ class FakeRunnerForTests final : public ModelRunner {
       }
       Output output;
       float best = -std::numeric_limits<float>::infinity();
-      output.argmax = -1;
       for (size_t token = 0; token < logits_[i].size(); ++token) {
         if (logits_[i][token] > best) {
           best = logits_[i][token];

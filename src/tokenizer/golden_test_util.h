@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 #include "tokenizer/base64.h"
 #include "tokenizer/tokenizer.h"
 
