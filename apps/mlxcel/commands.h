@@ -9,6 +9,7 @@ namespace mlxcel {
 
 Result<int> run_command(Context& context);
 Result<int> generate_command(Context& context);
+Result<int> serve_command(Context& context);
 Result<int> inspect_command(Context& context);
 Result<int> tokenize_command(Context& context);
 Result<int> template_command(Context& context);

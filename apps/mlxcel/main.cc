@@ -3,6 +3,7 @@
 #include <exception>
 #include <new>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "commands.h"
 #include "interrupt.h"
@@ -18,6 +19,8 @@ Result<int> dispatch(Command command, Context& context) {
       return run_command(context);
     case Command::kGenerate:
       return generate_command(context);
+    case Command::kServe:
+      return serve_command(context);
     case Command::kInspect:
       return inspect_command(context);
     case Command::kTokenize:
@@ -80,7 +83,10 @@ Result<int> run_program(std::vector<std::string> arguments, Terminal& terminal) 
 int guarded_main(int argc, char** argv) {
   Terminal terminal;
   try {
-    const auto code = run_program(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), terminal);
+    std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    // mlxcel-server is a link to this program with llama-server's manners.
+    if (argc > 0 && path_basename(argv[0]) == "mlxcel-server") arguments.insert(arguments.begin(), "serve");
+    const auto code = run_program(std::move(arguments), terminal);
     if (code.ok()) return *code;
     print_error(terminal, code.error());
     return exit_code_of(code.error().kind);

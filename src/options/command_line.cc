@@ -158,8 +158,8 @@ Status check_conflicts(Settings& settings) {
 
 void set_defaults(Command command, Settings& settings) {
   for (const OptionRow& row : option_table()) {
-    if (!belongs_to(row, command) || row.default_text.empty()) continue;
-    auto value = parse_setting(row, row.default_text, row.name);
+    if (!belongs_to(row, command) || default_of(row, command).empty()) continue;
+    auto value = parse_setting(row, default_of(row, command), row.name);
     MLXCEL_CHECK_MSG(value.ok(), row.name);
     settings.set(row, Setting{std::move(value).value(), Origin::kBuiltIn, "built-in"});
   }

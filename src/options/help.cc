@@ -41,6 +41,7 @@ std::string details(const OptionRow& row) {
   }
   if (!row.default_text.empty() && row.type != OptionType::kBoolean)
     notes.push_back(fmt::format("default {}", row.default_text));
+  if (!row.serve_default.empty()) notes.push_back(fmt::format("serve: {}", row.serve_default));
   if (row.type == OptionType::kBoolean && row.default_text == "true") notes.push_back("default on");
   if (!row.environment.empty() && !row.environment_only) {
     notes.push_back(fmt::format("env {}", fmt::join(split_words(row.environment), ", ")));

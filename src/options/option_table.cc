@@ -14,9 +14,12 @@ constexpr CommandSet set_of(std::initializer_list<Command> commands) {
 }
 constexpr CommandSet kOnAll = ~CommandSet{0};
 constexpr CommandSet kOnAsks = set_of({Command::kRun, Command::kGenerate});
+constexpr CommandSet kOnServe = command_bit(Command::kServe);
+constexpr CommandSet kOnSampling = kOnAsks | kOnServe;
 constexpr CommandSet kOnEngine =
-    set_of({Command::kRun, Command::kGenerate, Command::kScore, Command::kBenchDecode});
-constexpr CommandSet kOnTemplates = set_of({Command::kRun, Command::kGenerate, Command::kTemplate});
+    set_of({Command::kRun, Command::kGenerate, Command::kServe, Command::kScore, Command::kBenchDecode});
+constexpr CommandSet kOnTemplates =
+    set_of({Command::kRun, Command::kGenerate, Command::kServe, Command::kTemplate});
 constexpr CommandSet kOnModel =
     kOnEngine | set_of({Command::kInspect, Command::kTokenize, Command::kTemplate});
 constexpr CommandSet kOnStore = kOnModel | set_of({Command::kList, Command::kPull});
@@ -26,7 +29,7 @@ constexpr CommandSet kOnTemplate = command_bit(Command::kTemplate);
 constexpr CommandSet kOnScore = command_bit(Command::kScore);
 constexpr CommandSet kOnBench = command_bit(Command::kBenchDecode);
 constexpr CommandSet kOnPull = command_bit(Command::kPull);
-constexpr CommandSet kOnJson = ~set_of({Command::kRun, Command::kPull});
+constexpr CommandSet kOnJson = ~set_of({Command::kRun, Command::kServe, Command::kPull});
 
 constexpr CommandRow kCommands[] = {
     {Command::kRun,
@@ -44,6 +47,13 @@ constexpr CommandRow kCommands[] = {
      "Print one answer and leave",
      {"mlxcel generate -m MODEL -p 'What is the capital of France?'",
       "mlxcel generate -m MODEL --raw -p 'Once upon a time' -n 64 --json"},
+     1},
+    {Command::kServe,
+     "serve",
+     "server",
+     "[MODEL]",
+     "Serve a model over HTTP, OpenAI-compatible",
+     {"mlxcel serve -m MODEL --port 8080", "mlxcel-server -m model.gguf -c 8192 -np 4"},
      1},
     {Command::kInspect,
      "inspect",
@@ -200,7 +210,7 @@ constexpr OptionRow kOptions[] = {
      .help = "print JSON"},
     {.name = "max-tokens", .aliases = "-n --n-predict --predict",
      .environment = "MLXCEL_MAX_TOKENS LLAMA_ARG_N_PREDICT", .type = kCount, .value_name = "N",
-     .default_text = "-1", .minimum = -1, .maximum = 1e9, .group = kOutput, .commands = kOnAsks,
+     .default_text = "-1", .minimum = -1, .maximum = 1e9, .group = kOutput, .commands = kOnSampling,
      .help = "longest answer in tokens; -1: until the context is full"},
     {.name = "min-tokens", .type = kCount, .value_name = "N", .default_text = "0", .minimum = 0, .maximum = 1e9,
      .group = kOutput, .commands = kOnAsks, .advanced = true,
@@ -216,55 +226,55 @@ constexpr OptionRow kOptions[] = {
      .help = "write the f32 logits of every position as safetensors"},
     // ---- sampling
     {.name = "temp", .aliases = "--temperature", .environment = "MLXCEL_TEMP LLAMA_ARG_TEMP", .type = kNumber,
-     .value_name = "T", .default_text = "0", .minimum = 0, .maximum = 100, .group = kSampling,
-     .commands = kOnAsks, .help = "randomness; 0 always takes the best token"},
+     .value_name = "T", .default_text = "0", .serve_default = "0.8", .minimum = 0, .maximum = 100, .group = kSampling,
+     .commands = kOnSampling, .help = "randomness; 0 always takes the best token"},
     {.name = "top-k", .environment = "MLXCEL_TOP_K LLAMA_ARG_TOP_K", .type = kInteger, .value_name = "N",
-     .default_text = "40", .minimum = -1, .maximum = 1e9, .group = kSampling, .commands = kOnAsks,
+     .default_text = "40", .minimum = -1, .maximum = 1e9, .group = kSampling, .commands = kOnSampling,
      .help = "choose among the N best; 0: all"},
     {.name = "top-p", .environment = "MLXCEL_TOP_P LLAMA_ARG_TOP_P", .type = kNumber, .value_name = "P",
-     .default_text = "0.95", .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnAsks,
+     .default_text = "0.95", .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnSampling,
      .help = "choose among the best that hold this much probability; 1: all"},
     {.name = "min-p", .environment = "MLXCEL_MIN_P LLAMA_ARG_MIN_P", .type = kNumber, .value_name = "P",
-     .default_text = "0.05", .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnAsks,
+     .default_text = "0.05", .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnSampling,
      .help = "drop tokens below P times the best one's probability"},
     {.name = "seed", .aliases = "-s", .environment = "MLXCEL_SEED LLAMA_ARG_SEED", .type = kInteger,
      .value_name = "N", .default_text = "0", .minimum = 0, .maximum = 9007199254740992.0, .group = kSampling,
      .commands = kOnAsks | kOnBench, .help = "the same seed gives the same answer"},
     {.name = "repeat-penalty", .aliases = "--repetition-penalty", .type = kNumber, .value_name = "X",
-     .default_text = "1", .minimum = 0.01, .maximum = 100, .group = kSampling, .commands = kOnAsks,
+     .default_text = "1", .minimum = 0.01, .maximum = 100, .group = kSampling, .commands = kOnSampling,
      .help = "above 1: tokens seen recently become less likely"},
     {.name = "repeat-last-n", .type = kInteger, .value_name = "N", .default_text = "64", .minimum = -1,
-     .maximum = 1e9, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 1e9, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "tokens the repeat penalty looks back at; -1: all"},
     {.name = "frequency-penalty", .type = kNumber, .value_name = "X", .default_text = "0", .minimum = -2,
-     .maximum = 2, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 2, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "less likely with every earlier use in the answer"},
     {.name = "presence-penalty", .type = kNumber, .value_name = "X", .default_text = "0", .minimum = -2,
-     .maximum = 2, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 2, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "less likely once used in the answer"},
     {.name = "typical-p", .aliases = "--typical", .type = kNumber, .value_name = "P", .default_text = "1",
-     .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .minimum = 0, .maximum = 1, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "locally typical sampling; 1: off"},
     {.name = "top-n-sigma", .aliases = "--top-nsigma", .type = kNumber, .value_name = "X", .default_text = "0",
-     .minimum = -1, .maximum = 1000, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .minimum = -1, .maximum = 1000, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "keep logits within X standard deviations of the best; 0: off"},
     {.name = "xtc-probability", .type = kNumber, .value_name = "P", .default_text = "0", .minimum = 0,
-     .maximum = 1, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 1, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "chance of leaving out the likeliest tokens; 0: off"},
     {.name = "xtc-threshold", .type = kNumber, .value_name = "P", .default_text = "0.1", .minimum = 0,
-     .maximum = 1, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 1, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "probability above which they are left out"},
     {.name = "dry-multiplier", .type = kNumber, .value_name = "X", .default_text = "0", .minimum = 0,
-     .maximum = 1000, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 1000, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "penalty for repeating whole phrases; 0: off"},
     {.name = "dry-base", .type = kNumber, .value_name = "X", .default_text = "1.75", .minimum = 1,
-     .maximum = 100, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 100, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "growth of that penalty per token"},
     {.name = "dry-allowed-length", .type = kInteger, .value_name = "N", .default_text = "2", .minimum = 0,
-     .maximum = 1e6, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 1e6, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "phrases up to this length may repeat"},
     {.name = "dry-penalty-last-n", .type = kInteger, .value_name = "N", .default_text = "-1", .minimum = -1,
-     .maximum = 1e9, .group = kSampling, .commands = kOnAsks, .advanced = true,
+     .maximum = 1e9, .group = kSampling, .commands = kOnSampling, .advanced = true,
      .help = "tokens looked back at; -1: all"},
     {.name = "logit-bias", .type = kText, .value_name = "ID=BIAS", .group = kSampling, .commands = kOnAsks,
      .repeatable = true, .advanced = true,
@@ -279,13 +289,21 @@ constexpr OptionRow kOptions[] = {
     {.name = "backend", .environment = "MLXCEL_BACKEND", .type = kChoice, .value_name = "NAME",
      .default_text = "cpu", .choices = "cpu reference", .group = kCompute, .commands = kOnEngine,
      .advanced = true, .help = "reference is the slow, obviously right one"},
+    {.name = "gpu-layers", .aliases = "-ngl --n-gpu-layers", .environment = "LLAMA_ARG_N_GPU_LAYERS",
+     .type = kInteger, .value_name = "N", .default_text = "0", .minimum = -1, .maximum = 1e6,
+     .group = kCompute, .commands = kOnEngine, .advanced = true,
+     .help = "llama.cpp's spelling of the device: 0 is the CPU; others need a build with a GPU backend"},
+    {.name = "device", .environment = "MLXCEL_DEVICE", .type = kChoice, .value_name = "NAME",
+     .default_text = "cpu", .choices = "cpu", .group = kCompute, .commands = kOnEngine, .advanced = true,
+     .help = "where the model runs"},
     {.name = "activation-precision", .environment = "MLXCEL_ACTIVATION_PRECISION", .type = kChoice,
      .value_name = "NAME", .default_text = "high", .choices = "high f32 int8", .group = kCompute,
      .commands = kOnEngine, .help = "activations that meet quantised weights: 15 bits, f32, or 8 bits"},
     {.name = "prefill-chunk", .aliases = "-ub --ubatch-size --prefill-step-size",
      .environment = "MLXCEL_PREFILL_CHUNK LLAMA_ARG_UBATCH", .type = kCount, .value_name = "N",
-     .default_text = "512", .minimum = 1, .maximum = 1e6, .group = kCompute, .commands = kOnEngine,
-     .help = "prompt tokens per step"},
+     .default_text = "512", .serve_default = "auto", .minimum = 1, .maximum = 1e6, .choices = "auto",
+     .group = kCompute, .commands = kOnEngine,
+     .help = "prompt tokens per step; auto (serve): as many as leave running answers their pace"},
     {.name = "force-padded-prefill", .environment = "MLXCEL_FORCE_PADDED_PREFILL", .type = kBoolean,
      .default_text = "false", .group = kEnvironment, .commands = kOnEngine, .advanced = true,
      .environment_only = true, .conflicts = "no-padded-prefill",
@@ -293,6 +311,72 @@ constexpr OptionRow kOptions[] = {
     {.name = "no-padded-prefill", .environment = "MLXCEL_NO_PADDED_PREFILL", .type = kBoolean,
      .default_text = "false", .group = kEnvironment, .commands = kOnEngine, .advanced = true,
      .environment_only = true, .help = "never pad prompt chunks"},
+    {.name = "force-sync", .environment = "MLXCEL_FORCE_SYNC", .type = kBoolean, .default_text = "false",
+     .group = kEnvironment, .commands = kOnServe, .advanced = true, .environment_only = true,
+     .conflicts = "force-lookahead", .help = "never compute a token's row before it was looked at"},
+    {.name = "force-lookahead", .environment = "MLXCEL_FORCE_LOOKAHEAD", .type = kBoolean,
+     .default_text = "false", .group = kEnvironment, .commands = kOnServe, .advanced = true,
+     .environment_only = true, .help = "compute the row of each new token at once (off on a CPU by default)"},
+    // ---- server
+    {.name = "host", .environment = "MLXCEL_HOST LLAMA_ARG_HOST", .type = kText, .value_name = "ADDRESS",
+     .default_text = "127.0.0.1", .group = kServer, .commands = kOnServe,
+     .help = "address to listen on; a path that ends in .sock is a unix socket"},
+    {.name = "port", .environment = "MLXCEL_PORT LLAMA_ARG_PORT", .type = kInteger, .value_name = "N",
+     .default_text = "8080", .minimum = 0, .maximum = 65535, .group = kServer, .commands = kOnServe,
+     .help = "port to listen on; 0 picks a free one and prints it"},
+    {.name = "api-key", .environment = "MLXCEL_API_KEY LLAMA_API_KEY", .type = kText, .value_name = "KEY",
+     .group = kServer, .commands = kOnServe, .repeatable = true, .secret = true,
+     .help = "key that clients must send; others on this machine can see a flag: prefer --api-key-file"},
+    {.name = "api-key-file", .environment = "MLXCEL_API_KEY_FILE", .type = kText, .value_name = "FILE",
+     .group = kServer, .commands = kOnServe, .help = "file with one key a line"},
+    {.name = "allowed-origins", .aliases = "--cors-allow-origins", .environment = "MLXCEL_ALLOWED_ORIGINS",
+     .type = kText, .value_name = "ORIGIN", .group = kServer, .commands = kOnServe, .repeatable = true,
+     .help = "web pages that may call the server, as https://example.org; * allows all"},
+    {.name = "alias", .aliases = "-a --served-model-name", .environment = "MLXCEL_ALIAS LLAMA_ARG_ALIAS",
+     .type = kText, .value_name = "NAME", .group = kServer, .commands = kOnServe,
+     .help = "the model's name in answers"},
+    {.name = "strict-model", .type = kBoolean, .default_text = "false", .group = kServer, .commands = kOnServe,
+     .advanced = true, .help = "refuse requests that name another model"},
+    {.name = "strict-fields", .type = kBoolean, .default_text = "false", .group = kServer,
+     .commands = kOnServe, .advanced = true, .help = "refuse request fields that nobody knows"},
+    {.name = "metrics", .environment = "MLXCEL_METRICS LLAMA_ARG_ENDPOINT_METRICS", .type = kBoolean,
+     .default_text = "true", .group = kServer, .commands = kOnServe, .help = "answer /metrics"},
+    {.name = "slots", .environment = "MLXCEL_SLOTS LLAMA_ARG_ENDPOINT_SLOTS", .type = kBoolean,
+     .default_text = "true", .group = kServer, .commands = kOnServe, .help = "answer /slots"},
+    {.name = "props", .environment = "MLXCEL_PROPS LLAMA_ARG_ENDPOINT_PROPS", .type = kBoolean,
+     .default_text = "true", .group = kServer, .commands = kOnServe, .help = "answer /props"},
+    {.name = "timeout", .aliases = "-to", .environment = "MLXCEL_TIMEOUT LLAMA_ARG_TIMEOUT",
+     .type = kDuration, .value_name = "TIME", .default_text = "0s", .minimum = 0, .maximum = 864000,
+     .group = kServer, .commands = kOnServe, .help = "longest time for one request; 0s: no limit"},
+    {.name = "drain-timeout", .environment = "MLXCEL_DRAIN_TIMEOUT", .type = kDuration, .value_name = "TIME",
+     .default_text = "30s", .minimum = 0, .maximum = 86400, .group = kServer, .commands = kOnServe,
+     .advanced = true, .help = "after SIGTERM, time for answers to finish"},
+    {.name = "max-body", .environment = "MLXCEL_MAX_BODY", .type = kSize, .value_name = "SIZE",
+     .default_text = "32MiB", .group = kServer, .commands = kOnServe, .advanced = true,
+     .help = "largest request body"},
+    {.name = "jinja", .type = kBoolean, .default_text = "true", .group = kServer,
+     .commands = kOnServe, .advanced = true, .help = "templates are always Jinja; accepted as llama-server's flag"},
+    // ---- batching
+    {.name = "parallel", .aliases = "-np --max-num-seqs", .environment = "MLXCEL_PARALLEL LLAMA_ARG_N_PARALLEL",
+     .type = kInteger, .value_name = "N", .default_text = "8", .minimum = 1, .maximum = 4096,
+     .group = kBatching, .commands = kOnServe, .help = "answers at once"},
+    {.name = "max-batch-tokens", .aliases = "-b --batch-size --max-num-batched-tokens",
+     .environment = "MLXCEL_MAX_BATCH_TOKENS LLAMA_ARG_BATCH", .type = kCount, .value_name = "N",
+     .default_text = "auto", .minimum = 1, .maximum = 1e6, .choices = "auto", .group = kBatching,
+     .commands = kOnServe, .help = "tokens in one step"},
+    {.name = "max-queue", .environment = "MLXCEL_MAX_QUEUE", .type = kInteger, .value_name = "N",
+     .default_text = "2048", .minimum = 0, .maximum = 1e6, .group = kBatching, .commands = kOnServe,
+     .help = "requests that may wait; more are answered 503"},
+    {.name = "prefix-cache", .aliases = "--cache-prompt", .environment = "MLXCEL_PREFIX_CACHE",
+     .type = kBoolean, .default_text = "true", .group = kBatching, .commands = kOnServe,
+     .help = "reuse the rows of equal beginnings; the answers are the same"},
+    // ---- speculation
+    {.name = "draft-kind", .environment = "MLXCEL_DRAFT_KIND", .type = kChoice, .value_name = "KIND",
+     .default_text = "none", .choices = "none ngram", .group = kSpeculation, .commands = kOnServe,
+     .help = "ngram: guess tokens from the request's own text; the answers are the same"},
+    {.name = "draft-max", .aliases = "--draft --draft-n", .environment = "MLXCEL_DRAFT_MAX LLAMA_ARG_DRAFT_MAX",
+     .type = kInteger, .value_name = "N", .default_text = "8", .minimum = 1, .maximum = 64,
+     .group = kSpeculation, .commands = kOnServe, .help = "longest guess"},
     // ---- kv cache
     {.name = "ctx-size", .aliases = "-c --max-model-len", .environment = "MLXCEL_CTX_SIZE LLAMA_ARG_CTX_SIZE",
      .type = kCount, .value_name = "N", .default_text = "auto", .minimum = 0, .maximum = 1e9, .choices = "auto",
@@ -342,6 +426,9 @@ constexpr OptionRow kOptions[] = {
      .advanced = true, .environment_only = true, .help = "where ~ is"},
     {.name = "user-cache", .environment = "XDG_CACHE_HOME", .type = kText, .group = kEnvironment,
      .commands = kOnAll, .advanced = true, .environment_only = true, .help = "where ~/.cache is"},
+    {.name = "notify-socket", .environment = "NOTIFY_SOCKET", .type = kText, .group = kEnvironment,
+     .commands = kOnServe, .advanced = true, .environment_only = true,
+     .help = "where systemd wants to hear that the server is ready"},
     {.name = "no-color", .environment = "NO_COLOR", .type = kText, .group = kEnvironment, .commands = kOnAll,
      .advanced = true, .environment_only = true, .help = "any text: no colours"},
     {.name = "terminal", .environment = "TERM", .type = kText, .group = kEnvironment, .commands = kOnAll,
@@ -349,8 +436,8 @@ constexpr OptionRow kOptions[] = {
 };
 // clang-format on
 
-constexpr std::array kGroups = {kGeneral, kModel,   kInput,    kOutput,     kSampling,
-                                kCompute, kKvCache, kDownload, kEnvironment};
+constexpr std::array kGroups = {kGeneral,  kModel,       kInput,   kOutput,  kSampling, kServer,
+                                kBatching, kSpeculation, kCompute, kKvCache, kDownload, kEnvironment};
 
 }  // namespace
 
@@ -366,6 +453,12 @@ std::string_view option_group_name(OptionGroup group) {
       return "Output";
     case kSampling:
       return "Sampling";
+    case kServer:
+      return "Server";
+    case kBatching:
+      return "Batching";
+    case kSpeculation:
+      return "Speculation";
     case kCompute:
       return "Compute";
     case kKvCache:

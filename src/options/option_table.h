@@ -17,6 +17,7 @@ namespace mlxcel {
 enum class Command : uint32_t {
   kRun,
   kGenerate,
+  kServe,
   kInspect,
   kTokenize,
   kTemplate,
@@ -56,6 +57,9 @@ enum class OptionGroup {
   kInput,
   kOutput,
   kSampling,
+  kServer,
+  kBatching,
+  kSpeculation,
   kCompute,
   kKvCache,
   kDownload,
@@ -72,6 +76,7 @@ struct OptionRow {
   OptionType type = OptionType::kText;
   std::string_view value_name = {};     // "N", "FILE"; empty for booleans
   std::string_view default_text = {};   // parsed like a flag's value; empty: no value
+  std::string_view serve_default = {};  // instead of default_text where the command is serve; empty: the same
   double minimum = 0.0, maximum = 0.0;  // numbers, inclusive; equal: no limits
   std::string_view choices = {};  // kChoice: the values; other types: words accepted beside them ("auto")
   OptionGroup group = OptionGroup::kGeneral;
@@ -89,6 +94,9 @@ std::span<const OptionRow> option_table();
 const CommandRow& command_row(Command command);
 // nullptr: no such option. REQUIRES nothing of the name.
 const OptionRow* find_option(std::string_view name);
+inline std::string_view default_of(const OptionRow& row, Command command) {
+  return command == Command::kServe && !row.serve_default.empty() ? row.serve_default : row.default_text;
+}
 inline bool belongs_to(const OptionRow& row, Command command) {
   return (row.commands & command_bit(command)) != 0;
 }
