@@ -1,12 +1,14 @@
 #include "line_editor.h"
 
 #include <histedit.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "interrupt.h"
 
 namespace mlxcel {
@@ -29,6 +31,23 @@ char* current_prompt(EditLine* editor) {
   return static_cast<std::string*>(client)->data();
 }
 
+// libedit's own reader tries again after a signal, so the first Ctrl-C at the prompt would do nothing.
+int read_character(EditLine*, wchar_t* character) {
+  std::string bytes;
+  while (!InterruptScope::was_interrupted()) {
+    char byte = 0;
+    const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
+    if (got < 0 && errno == EINTR) continue;  // Ctrl-C ends the loop, a new window size does not
+    if (got <= 0) return static_cast<int>(got);
+    bytes += byte;
+    if (incomplete_utf8_tail(bytes) > 0) continue;
+    *character = static_cast<wchar_t>(decode_utf8(bytes, 0).code);
+    return 1;
+  }
+  errno = EINTR;
+  return -1;
+}
+
 }  // namespace
 
 LineEditor::LineEditor(std::string history_path) : state_(std::make_unique<State>()) {
@@ -45,6 +64,7 @@ LineEditor::LineEditor(std::string history_path) : state_(std::make_unique<State
   el_set(s.editor, EL_PROMPT, current_prompt);
   el_set(s.editor, EL_EDITOR, "emacs");
   el_set(s.editor, EL_SIGNAL, 0);
+  el_set(s.editor, EL_GETCFN, read_character);
   el_set(s.editor, EL_HIST, ::history, s.history);
   el_source(s.editor, nullptr);  // ~/.editrc
 }
@@ -65,25 +85,17 @@ LineEditor::~LineEditor() {
 LineEditor::Line LineEditor::read(const std::string& prompt) {
   state_->prompt = prompt;
   InterruptScope::clear();
-  for (;;) {
-    int count = 0;
-    errno = 0;
-    const char* text = el_gets(state_->editor, &count);
-    if (text != nullptr && count > 0) {
-      std::string line(text, static_cast<size_t>(count));
-      if (!line.empty() && line.back() == '\n') line.pop_back();
-      return {Outcome::kLine, std::move(line)};
-    }
-    if (InterruptScope::was_interrupted()) {
-      InterruptScope::clear();
-      return {Outcome::kInterrupted, {}};
-    }
-    if (errno == EINTR) {  // the window changed its size
-      el_resize(state_->editor);
-      continue;
-    }
-    return {Outcome::kEnd, {}};
+  el_resize(state_->editor);  // the window may have changed during the answer
+  int count = 0;
+  const char* text = el_gets(state_->editor, &count);
+  if (text != nullptr && count > 0) {
+    std::string line(text, static_cast<size_t>(count));
+    if (line.back() == '\n') line.pop_back();
+    return {Outcome::kLine, std::move(line)};
   }
+  if (!InterruptScope::was_interrupted()) return {Outcome::kEnd, {}};
+  InterruptScope::clear();
+  return {Outcome::kInterrupted, {}};
 }
 
 void LineEditor::remember(const std::string& text) {

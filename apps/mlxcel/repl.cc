@@ -50,7 +50,7 @@ class Repl {
         if (!at_end_ && interrupted_before) break;  // twice Ctrl-C at the prompt leaves as well
         if (at_end_) break;
         interrupted_before = true;
-        terminal_.note("(Ctrl-C again, Ctrl-D or /bye leaves)");
+        terminal_.note("\n(Ctrl-C again, Ctrl-D or /bye leaves)");
         continue;
       }
       interrupted_before = false;

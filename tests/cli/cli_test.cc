@@ -123,7 +123,7 @@ TEST(Errors, AMissingTokenizerNamesTheFile) {
 
 TEST(Errors, NoChatTemplateSaysSo) {
   const ScratchFolder folder;
-  std::filesystem::copy(fixture("llama"), folder.path(), std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(fixture("llama"), folder.path());
   JsonValue config = *parse_json_file(folder / "tokenizer_config.json");
   config.as_object().erase("chat_template");
   ASSERT_TRUE(write_file_atomically(folder / "tokenizer_config.json", to_json(config)).ok());

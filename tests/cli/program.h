@@ -93,7 +93,7 @@ inline int exit_code_of_status(int status) {
 }
 
 // Ends the process that hangs, so that a broken program is a failed test and not a stuck one.
-constexpr double kPatienceSeconds = 300.0;
+constexpr double kPatienceSeconds = 120.0;
 
 inline RunResult run_program(const std::vector<std::string>& arguments, const RunOptions& options = {}) {
   const ScratchFolder home;

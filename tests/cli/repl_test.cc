@@ -141,8 +141,11 @@ TEST(Repl, CtrlCStopsTheAnswerAndKeepsTheSession) {
   repl.type("/stats\n");
   repl.wait_for("cancelled");
   repl.wait_for_prompt();
-  repl.type("\x03");
+  repl.type("half a line\x03");
   repl.wait_for("Ctrl-D");
+  repl.wait_for_prompt();
+  repl.type("/show messages\n");  // nothing is left of the half line
+  repl.wait_for("capital");
   repl.wait_for_prompt();
   repl.type("\x04");
   EXPECT_EQ(repl.wait_for_exit(), 0);
