@@ -114,7 +114,8 @@ Result<SessionOptions> session_options(const Settings& settings, const ResolvedM
                                        int64_t num_sequences) {
   if (settings.integer("gpu-layers").value_or(0) != 0) {
     return make_error(ErrorKind::kUnsupported, "this build has no GPU backend", "--gpu-layers", "0",
-                      fmt::format("{}", *settings.integer("gpu-layers")), "leave the flag out to run on the CPU");
+                      fmt::format("{}", *settings.integer("gpu-layers")),
+                      "leave the flag out to run on the CPU");
   }
   SessionOptions options;
   options.model_path = model.path;

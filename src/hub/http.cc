@@ -53,8 +53,8 @@ std::string resolve_url(const std::string& base, const std::string& location) {
 std::string without_query(const std::string& url) { return url.substr(0, url.find('?')); }
 
 struct Transfer {
-  HttpResponse response;
-  const std::function<bool(const HttpResponse&)>* on_start = nullptr;
+  FetchResponse response;
+  const std::function<bool(const FetchResponse&)>* on_start = nullptr;
   const std::function<bool(std::string_view)>* on_body = nullptr;
   const std::function<bool()>* is_cancelled = nullptr;
   CURL* handle = nullptr;
@@ -135,7 +135,7 @@ bool is_transient_status(int status) {
   return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
 }
 
-std::optional<double> retry_after(const HttpResponse& response) {
+std::optional<double> retry_after(const FetchResponse& response) {
   const auto it = response.headers.find("retry-after");
   if (it == response.headers.end()) return std::nullopt;
   double seconds = 0.0;
@@ -174,9 +174,9 @@ HttpClient::HttpClient(HttpOptions options)
     : options_(std::move(options)), state_(std::make_unique<State>()) {}
 HttpClient::~HttpClient() = default;
 
-HttpResponse HttpClient::get_once(const std::string& url, const HttpRequest& request, bool with_token,
-                                  const std::function<bool(const HttpResponse&)>& on_start,
-                                  const std::function<bool(std::string_view)>& on_body) {
+FetchResponse HttpClient::get_once(const std::string& url, const FetchRequest& request, bool with_token,
+                                   const std::function<bool(const FetchResponse&)>& on_start,
+                                   const std::function<bool(std::string_view)>& on_body) {
   CURL* handle = state_->handle;
   curl_easy_reset(handle);  // keeps connections
   Transfer transfer;
@@ -214,7 +214,7 @@ HttpResponse HttpClient::get_once(const std::string& url, const HttpRequest& req
   const CURLcode code = curl_easy_perform(handle);
   long status = 0;
   curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
-  HttpResponse response = std::move(transfer.response);
+  FetchResponse response = std::move(transfer.response);
   response.status = static_cast<int>(status);
   response.retry_after_seconds = retry_after(response);
   response.is_transient = is_transient_status(response.status);
@@ -233,15 +233,15 @@ HttpResponse HttpClient::get_once(const std::string& url, const HttpRequest& req
   return response;
 }
 
-HttpResponse HttpClient::get(const HttpRequest& request,
-                             const std::function<bool(const HttpResponse&)>& on_start,
-                             const std::function<bool(std::string_view)>& on_body) {
+FetchResponse HttpClient::get(const FetchRequest& request,
+                              const std::function<bool(const FetchResponse&)>& on_start,
+                              const std::function<bool(std::string_view)>& on_body) {
   const std::string trusted = options_.token.empty() ? "" : origin_of(options_.token_origin);
   std::string url = request.url;
   std::map<std::string, std::string> first_headers;
   for (int hop = 0; hop <= options_.max_redirects; ++hop) {
     const bool with_token = !trusted.empty() && origin_of(url) == trusted;
-    HttpResponse response = get_once(url, request, with_token, on_start, on_body);
+    FetchResponse response = get_once(url, request, with_token, on_start, on_body);
     if (hop == 0) first_headers = response.headers;
     response.first_headers = first_headers;
     if (response.failure || !is_redirect(response.status)) return response;
@@ -255,7 +255,7 @@ HttpResponse HttpClient::get(const HttpRequest& request,
     }
     url = next;
   }
-  HttpResponse response;
+  FetchResponse response;
   response.failure = make_error(ErrorKind::kIo, "too many redirects", without_query(request.url),
                                 fmt::format("at most {}", options_.max_redirects));
   return response;

@@ -25,12 +25,12 @@ struct HttpOptions {
   std::function<bool()> is_cancelled;  // asked several times a second; may be empty
 };
 
-struct HttpRequest {
+struct FetchRequest {
   std::string url;
   std::map<std::string, std::string> headers;
 };
 
-struct HttpResponse {
+struct FetchResponse {
   int status = 0;
   std::map<std::string, std::string> headers;        // names in lower case, of the last response
   std::map<std::string, std::string> first_headers;  // of the endpoint's own answer, before redirects
@@ -51,14 +51,14 @@ class HttpClient {
   // on_start sees status 200 or 206 with its headers before the body and may refuse it; on_body takes each
   // piece and returns false to stop. What they refuse becomes `failure` (kIo, "stopped by the receiver")
   // unless they keep the reason themselves.
-  HttpResponse get(const HttpRequest& request, const std::function<bool(const HttpResponse&)>& on_start,
-                   const std::function<bool(std::string_view)>& on_body);
+  FetchResponse get(const FetchRequest& request, const std::function<bool(const FetchResponse&)>& on_start,
+                    const std::function<bool(std::string_view)>& on_body);
 
  private:
   struct State;
-  HttpResponse get_once(const std::string& url, const HttpRequest& request, bool with_token,
-                        const std::function<bool(const HttpResponse&)>& on_start,
-                        const std::function<bool(std::string_view)>& on_body);
+  FetchResponse get_once(const std::string& url, const FetchRequest& request, bool with_token,
+                         const std::function<bool(const FetchResponse&)>& on_start,
+                         const std::function<bool(std::string_view)>& on_body);
   HttpOptions options_;
   std::unique_ptr<State> state_;
 };

@@ -86,7 +86,7 @@ std::string header(const std::map<std::string, std::string>& headers, const std:
 }
 
 // What the hub's status means to the person who asked.
-Error status_error(const HttpResponse& response, const ModelName& name, const std::string& what,
+Error status_error(const FetchResponse& response, const ModelName& name, const std::string& what,
                    const PullOptions& options) {
   const std::string found = fmt::format("HTTP status {}", response.status);
   const std::string model_page = fmt::format("{}/{}", options.endpoint, name.repository());
@@ -139,7 +139,7 @@ class Puller {
   bool back_off(int attempt, std::optional<double> asked) const;
   struct Attempt;
   Status attempt_fetch(const RemoteFile& file, const std::string& url, Attempt& attempt);
-  Status start_body(const HttpResponse& response, const RemoteFile& file, Attempt& attempt) const;
+  Status start_body(const FetchResponse& response, const RemoteFile& file, Attempt& attempt) const;
   Status open_partial(const RemoteFile& file, Attempt& attempt) const;
   Status finish_file(const RemoteFile& file, Attempt& attempt) const;
 
@@ -212,8 +212,8 @@ Result<RemoteModel> Puller::read_model() {
   for (int attempt = 1;; ++attempt) {
     std::string body;
     bool too_large = false;
-    const HttpResponse response = client_.get(
-        {url, {}}, [](const HttpResponse&) { return true; },
+    const FetchResponse response = client_.get(
+        {url, {}}, [](const FetchResponse&) { return true; },
         [&](std::string_view piece) {
           too_large = body.size() + piece.size() > kMaxApiBytes;
           if (!too_large) body += piece;
@@ -266,7 +266,7 @@ Status Puller::open_partial(const RemoteFile& file, Attempt& attempt) const {
 }
 
 // Looks at the answer's head: does the body continue what we have, or start over?
-Status Puller::start_body(const HttpResponse& response, const RemoteFile& file, Attempt& attempt) const {
+Status Puller::start_body(const FetchResponse& response, const RemoteFile& file, Attempt& attempt) const {
   if (response.status == 206) {
     const std::string range = header(response.headers, "content-range");  // "bytes 5-9/10"
     const size_t space = range.find(' '), dash = range.find('-');
@@ -292,16 +292,16 @@ Status Puller::start_body(const HttpResponse& response, const RemoteFile& file, 
 
 Status Puller::attempt_fetch(const RemoteFile& file, const std::string& url, Attempt& attempt) {
   attempt.is_transient = attempt.is_range_refused = false;
-  HttpRequest request{url, {{"Accept-Encoding", "identity"}}};
+  FetchRequest request{url, {{"Accept-Encoding", "identity"}}};
   if (attempt.done > 0) {
     request.headers["Range"] = fmt::format("bytes={}-", attempt.done);
     if (auto etag = read_file(attempt.etag_path, 4096); etag.ok() && !etag->empty())
       request.headers["If-Range"] = *etag;
   }
   std::optional<Error> own_error;
-  const HttpResponse response = client_.get(
+  const FetchResponse response = client_.get(
       request,
-      [&](const HttpResponse& head) {
+      [&](const FetchResponse& head) {
         if (Status status = start_body(head, file, attempt); !status.ok()) own_error = status.error();
         return !own_error;
       },

@@ -32,7 +32,7 @@ struct ActiveRequest {
   double queued_at = 0.0;
   int num_started = 0, num_ended = 0;
   bool is_cancelled = false;
-  std::vector<Logprobs> prompt_logprobs;   // not given out yet
+  std::vector<Logprobs> prompt_logprobs;  // not given out yet
   size_t num_prompt_logprobs = 0;
 };
 

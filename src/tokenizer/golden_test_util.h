@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include <gtest/gtest.h>
+#include "base/json.h"
 #include "tokenizer/base64.h"
 #include "tokenizer/tokenizer.h"
 

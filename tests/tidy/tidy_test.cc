@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <regex>
 #include <sstream>
@@ -105,6 +106,28 @@ TEST(Tidy, EnvironmentIsReadInOnePlace) {
     if (f.starts_with("tests/") || f.starts_with("src/options/") || f == "src/base/environment.cc") continue;
     EXPECT_EQ(read(kRoot / f).find("getenv("), std::string::npos) << f;
   }
+}
+
+// Two types of one name in one namespace link without a word and free each other's memory (One Definition
+// Rule).
+TEST(Tidy, TypeNamesOfHeadersAreUnique) {
+  const std::regex definition(
+      "\\n(?:struct|class|enum class) (?:alignas\\(\\d+\\) )?([A-Z]\\w+)(?: final)?\\s*[:{]");
+  const std::regex nested("\\nnamespace ([\\w:]+) \\{");
+  std::map<std::string, std::string> seen;
+  for (const std::string& f : source_files()) {
+    if (!f.ends_with(".h") || !f.starts_with("src/")) continue;
+    const std::string text = read(kRoot / f);
+    std::string space;
+    for (std::sregex_iterator it(text.begin(), text.end(), nested), end; it != end; ++it)
+      space += (*it)[1].str() + "::";
+    for (std::sregex_iterator it(text.begin(), text.end(), definition), end; it != end; ++it) {
+      const auto [place, is_new] = seen.emplace(space + (*it)[1].str(), f);
+      EXPECT_TRUE(is_new || place->second == f)
+          << (*it)[1] << " is defined in " << f << " and in " << place->second;
+    }
+  }
+  EXPECT_GT(seen.size(), 100u);
 }
 
 TEST(Tidy, NoTabsAndNoTrailingBlanks) {
