@@ -21,6 +21,7 @@ namespace mlxcel {
 
 namespace {
 
+double to_seconds(Timestamp t) { return static_cast<double>(t.count()) * 1e-9; }
 Timestamp to_timestamp(double seconds) { return Timestamp(static_cast<int64_t>(seconds * 1e9)); }
 
 // One request inside the loop. Its choices become sequences: choice 0 first, the others when its prompt has
@@ -32,7 +33,7 @@ struct ActiveRequest {
   double queued_at = 0.0;
   int num_started = 0, num_ended = 0;
   bool is_cancelled = false;
-  std::vector<Logprobs> prompt_logprobs;  // not given out yet
+  std::vector<Logprobs> prompt_logprobs;
   size_t num_prompt_logprobs = 0;
 };
 
@@ -44,6 +45,7 @@ struct ActiveChoice {
   double last_token_at = 0.0;
   int64_t cached_tokens = 0;
   std::string phase = "queued";
+  bool has_prompt_logprobs = false;
   bool has_ended = false;  // its last event was given out; the scheduler may still have to let go
 };
 
@@ -342,7 +344,7 @@ class Loop final : public ServingLoop {
     switch (e.kind) {
       case SchedulerEvent::Kind::kScheduled:
         choice.phase = "prefill";
-        choice.timings.first_scheduled = monotonic_seconds();
+        choice.timings.first_scheduled = to_seconds(e.at);
         choice.cached_tokens = e.record.num_cached_tokens;
         break;
       case SchedulerEvent::Kind::kPreempted:
@@ -377,13 +379,17 @@ class Loop final : public ServingLoop {
   // A token that ends by an end rule contributes no text of its own.
   static bool is_end(FinishReason r) { return r == FinishReason::kEos || r == FinishReason::kStopToken; }
 
+  // Every choice of the request gets them once, with its first token.
+  static void give_prompt_logprobs(ActiveChoice& choice, GenerationEvent& event) {
+    if (choice.has_prompt_logprobs) return;
+    choice.has_prompt_logprobs = true;
+    event.prompt_logprobs = choice.owner->prompt_logprobs;
+  }
+
   GenerationEvent event_for(ActiveChoice& choice, const SequenceEvent& output) {
     GenerationEvent event;
     event.choice = choice.choice;
-    if (choice.choice == 0 && !choice.owner->prompt_logprobs.empty() && output.token) {
-      event.prompt_logprobs = std::move(choice.owner->prompt_logprobs);
-      choice.owner->prompt_logprobs.clear();
-    }
+    if (output.token) give_prompt_logprobs(choice, event);
     return event;
   }
 
@@ -441,7 +447,7 @@ class Loop final : public ServingLoop {
       }
     } else if (!had_pending) {
       take_prompt_logits(choice, output);
-      if (choice.choice == 0) event.prompt_logprobs = std::move(choice.owner->prompt_logprobs);
+      give_prompt_logprobs(choice, event);
     }
     event.finish = output.finish;
     event.error = output.error;

@@ -61,7 +61,7 @@ struct GenerationEvent {
   // With the last event of a choice.
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   RequestTimings timings;
-  // wants_prompt_logprobs: once, on the first event of choice 0; entry i belongs to prompt token i + 1.
+  // wants_prompt_logprobs: once per choice, on its first event; entry i belongs to prompt token i + 1.
   std::vector<Logprobs> prompt_logprobs;
 };
 using EventSink = std::function<void(GenerationEvent&&)>;
