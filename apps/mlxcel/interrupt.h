@@ -16,6 +16,9 @@ class InterruptScope {
   InterruptScope& operator=(const InterruptScope&) = delete;
   static bool was_interrupted();
   static void clear();
+  // Becomes readable with the flag: for poll() beside another descriptor, without a moment at which a signal
+  // is missed.
+  static int wake_descriptor();
 };
 
 }  // namespace mlxcel

@@ -1,6 +1,7 @@
 #include "line_editor.h"
 
 #include <histedit.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,13 +32,21 @@ char* current_prompt(EditLine* editor) {
   return static_cast<std::string*>(client)->data();
 }
 
+// True when a byte can be read; false: Ctrl-C.
+bool wait_for_input() {
+  pollfd files[2] = {{STDIN_FILENO, POLLIN, 0}, {InterruptScope::wake_descriptor(), POLLIN, 0}};
+  while (::poll(files, 2, -1) < 0 && errno == EINTR) {
+  }
+  return files[1].revents == 0;
+}
+
 // libedit's own reader tries again after a signal, so the first Ctrl-C at the prompt would do nothing.
 int read_character(EditLine*, wchar_t* character) {
   std::string bytes;
-  while (!InterruptScope::was_interrupted()) {
+  while (wait_for_input()) {
     char byte = 0;
     const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
-    if (got < 0 && errno == EINTR) continue;  // Ctrl-C ends the loop, a new window size does not
+    if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return static_cast<int>(got);
     bytes += byte;
     if (incomplete_utf8_tail(bytes) > 0) continue;

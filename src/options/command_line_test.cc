@@ -47,8 +47,9 @@ TEST(OptionTable, NamesAreUniqueWithinACommand) {
 
 TEST(OptionTable, EnvironmentNamesAreUniformAndUnique) {
   std::set<std::string_view> seen;
-  const std::set<std::string_view> foreign = {"HF_HOME", "HF_ENDPOINT", "HF_TOKEN", "XDG_CACHE_HOME",
-                                              "HOME",    "NO_COLOR",    "TERM"};
+  const std::set<std::string_view> foreign = {"HF_HOME",        "HF_ENDPOINT",   "HF_TOKEN",
+                                              "XDG_CACHE_HOME", "LLAMA_API_KEY", "NOTIFY_SOCKET",
+                                              "HOME",           "NO_COLOR",      "TERM"};
   for (const OptionRow& row : option_table()) {
     for (const std::string_view name : split_words(row.environment)) {
       EXPECT_TRUE(seen.insert(name).second) << name;
@@ -83,9 +84,10 @@ TEST(CommandLine, PrecedenceHoldsForEveryOption) {
       if (row.type == OptionType::kBoolean) from_flag = "false";
       if (row.type == OptionType::kNumber) from_environment = "0.25", from_flag = "0.5";
       if (row.type == OptionType::kSize) from_environment = "1GB", from_flag = "2GB";
+      if (row.type == OptionType::kDuration) from_environment = "1s", from_flag = "2s";
       if (row.type == OptionType::kChoice) {
         from_environment = std::string(split_words(row.choices)[0]);
-        from_flag = std::string(split_words(row.choices)[1]);
+        from_flag = std::string(split_words(row.choices).back());
       }
       std::vector<std::string> words;
       for (const std::string_view word : split_words(command.name)) words.emplace_back(word);
