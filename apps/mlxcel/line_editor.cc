@@ -95,6 +95,8 @@ LineEditor::Line LineEditor::read(const std::string& prompt) {
   state_->prompt = prompt;
   InterruptScope::clear();
   el_resize(state_->editor);  // the window may have changed during the answer
+  // Before the prompt is seen: a Ctrl-D that meets the line discipline of the answer would be lost.
+  el_set(state_->editor, EL_PREP_TERM, 1);
   int count = 0;
   const char* text = el_gets(state_->editor, &count);
   if (text != nullptr && count > 0) {

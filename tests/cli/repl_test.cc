@@ -51,7 +51,11 @@ class TerminalSession {
     while (read_more()) {
     }
     int status = 0;
-    ::waitpid(child_, &status, 0);
+    const double deadline = monotonic_seconds() + kPatienceSeconds;
+    while (::waitpid(child_, &status, WNOHANG) == 0) {
+      if (monotonic_seconds() > deadline) ::kill(child_, SIGKILL);
+      ::usleep(1000);
+    }
     child_ = -1;
     return exit_code_of_status(status);
   }
