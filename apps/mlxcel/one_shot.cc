@@ -1,4 +1,5 @@
 #include "one_shot.h"
+#include "base/utf8.h"
 
 #include <fmt/format.h>
 
@@ -40,7 +41,7 @@ Result<std::vector<TokenId>> encode_question(const Settings& settings, const Tex
 
 }  // namespace
 
-Result<std::string> read_question(const Context& context, const std::optional<std::string>& word) {
+Result<std::string> read_question(Context& context, const std::optional<std::string>& word) {
   const auto flag = context.settings.text("prompt");
   const auto file = context.settings.text("prompt-file");
   if (word && flag)
@@ -50,8 +51,15 @@ Result<std::string> read_question(const Context& context, const std::optional<st
     MLXCEL_ASSIGN_OR_RETURN(const std::string more, read_text(*file));
     text += text.empty() ? more : "\n" + more;
   }
-  if (flag || file || word) return text;
-  if (!context.terminal.stdin_is_terminal()) return read_text("-");
+  const bool is_named = flag || file || word;
+  if (!is_named && !context.terminal.stdin_is_terminal()) {
+    MLXCEL_ASSIGN_OR_RETURN(text, read_text("-"));
+  }
+  if (!text.empty()) {
+    if (!is_valid_utf8(text))
+      context.terminal.note("warning: the prompt is not UTF-8; each wrong byte is read as U+FFFD");
+    return text;
+  }
   return make_error(ErrorKind::kInvalidArgument, "there is no prompt", "",
                     "-p TEXT, -f FILE, or text on standard input", "none");
 }

@@ -11,7 +11,7 @@
 namespace mlxcel {
 
 // The question from -p, a word, -f, or (when there is none of these and stdin is no terminal) standard input.
-Result<std::string> read_question(const Context& context, const std::optional<std::string>& word);
+Result<std::string> read_question(Context& context, const std::optional<std::string>& word);
 // Loads the model, answers on stdout (with a newline, or as JSON) and returns the exit code.
 Result<int> answer_once(Context& context, const ResolvedModel& model, const std::string& question);
 

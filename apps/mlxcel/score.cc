@@ -1,11 +1,16 @@
 // mlxcel score: log-probabilities of a text's tokens, perplexity over windows, logits of every position.
 #include <fmt/format.h>
 
+#include <cstring>
+
+#include <cerrno>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
 
+#include "base/file.h"
 #include "chat.h"
 #include "commands.h"
 #include "interrupt.h"
@@ -73,8 +78,8 @@ class LogitsFile {
   LogitsFile& operator=(const LogitsFile&) = delete;
 
   Status open(const std::string& path, std::span<const TokenId> ids, int64_t vocabulary) {
-    path_ = path;
-    partial_ = path + ".partial";
+    MLXCEL_ASSIGN_OR_RETURN(path_, writable_target(path));
+    partial_ = path_ + ".partial";
     file_ = std::fopen(partial_.c_str(), "wb");
     if (file_ == nullptr) return failed();
     const size_t logits_bytes = ids.size() * static_cast<size_t>(vocabulary) * sizeof(float);
@@ -99,7 +104,11 @@ class LogitsFile {
   }
 
  private:
-  Status failed() const { return make_error(ErrorKind::kIo, "cannot write the logits", path_); }
+  Status failed() const {
+    const int code = errno;
+    return make_error(ErrorKind::kIo, "cannot write the logits", path_, "", std::strerror(code),
+                      "choose another file with --logits-out");
+  }
   std::string path_, partial_;
   std::vector<int32_t> ids_;
   std::FILE* file_ = nullptr;
@@ -228,6 +237,9 @@ Result<int> score_command(Context& context) {
   const Settings& settings = context.settings;
   MLXCEL_ASSIGN_OR_RETURN(const ResolvedModel model, find_model(context, settings.text("model")));
   const auto list = settings.text("tokens");
+  if (list && !context.arguments.empty()) {
+    return make_error(ErrorKind::kInvalidArgument, "two texts are given", "", "--tokens IDS or TEXT", "both");
+  }
   std::string text;
   if (!list) {
     MLXCEL_ASSIGN_OR_RETURN(text, text_to_score(context));

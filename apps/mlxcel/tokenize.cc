@@ -24,7 +24,10 @@ Result<JsonArray> json_array_from_stdin() {
 }
 
 Result<std::vector<TokenId>> ids_of(const JsonValue& value, const Tokenizer& tokenizer) {
-  if (!value.is_array()) return wrong_input("an array of token ids", std::string(value.type_name()));
+  if (!value.is_array()) {
+    return wrong_input("a JSON array of arrays of token ids, as [[1, 2], [3]]",
+                       fmt::format("{} in it", value.type_name()));
+  }
   std::vector<TokenId> ids;
   for (const JsonValue& id : value.as_array()) {
     if (!id.is_int()) return wrong_input("token ids", std::string(id.type_name()));
@@ -50,10 +53,25 @@ Result<std::vector<TokenId>> ids_of_words(const std::vector<std::string>& words,
   return ids;
 }
 
+// What `tokenize` prints, or a JSON array: ids between blanks, commas and brackets.
+std::vector<std::string> words_of(std::string text) {
+  for (char& c : text) {
+    if (c == ',' || c == '[' || c == ']' || c == '\n' || c == '\t' || c == '\r') c = ' ';
+  }
+  std::vector<std::string> words;
+  for (const std::string_view word : split_words(text)) words.emplace_back(word);
+  return words;
+}
+
 Result<int> decode_texts(Context& context, const Tokenizer& tokenizer) {
   const bool skip_special = !context.settings.flag("parse-special");
   if (!context.settings.flag("json")) {
-    MLXCEL_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ids_of_words(context.arguments, tokenizer));
+    std::vector<std::string> words = context.arguments;
+    if (words.empty()) {
+      MLXCEL_ASSIGN_OR_RETURN(std::string input, read_text("-"));
+      words = words_of(std::move(input));
+    }
+    MLXCEL_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ids_of_words(words, tokenizer));
     context.terminal.print(tokenizer.decode(ids, skip_special) + "\n");
     return 0;
   }

@@ -96,11 +96,21 @@ TEST(File, WriteReadMap) {
   ASSERT_TRUE(write_file_atomically(path, "hello").ok());
   EXPECT_EQ(*read_file(path), "hello");
   EXPECT_FALSE(read_file(path, 3).ok());
+  EXPECT_FALSE(read_file("/proc/self/status")->empty());  // its size is said to be 0
   const auto mapped = MappedFile::open(path);
   ASSERT_TRUE(mapped.ok());
   EXPECT_EQ(mapped->size(), 5u);
   EXPECT_EQ(*list_directory(folder), std::vector<std::string>{"f"});
   EXPECT_FALSE(MappedFile::open(folder).ok());
+  const std::string link = path_join(folder, "link");
+  std::filesystem::create_symlink(path, link);
+  ASSERT_TRUE(write_file_atomically(link, "through").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(*read_file(path), "through");
+  EXPECT_FALSE(write_file_atomically("/dev/null", "x").ok());  // not replaced by a file
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_FALSE(write_file_atomically(folder, "x").ok());
+  std::filesystem::remove(link);
   const auto absent = read_file(path_join(folder, "absent"));
   ASSERT_FALSE(absent.ok());
   EXPECT_EQ(absent.error().kind, ErrorKind::kNotFound);

@@ -109,20 +109,40 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
     return make_error(ErrorKind::kInvalidData, "file is too large", path,
                       fmt::format("at most {} bytes", max_bytes), fmt::format("{} bytes", size));
   }
-  std::string text(size, '\0');
+  // Files of /proc and /sys say size 0 and have contents all the same, so the end is where read() says it is.
+  std::string text(std::max<uint64_t>(size, 4096), '\0');
   size_t done = 0;
-  while (done < text.size()) {
+  for (;;) {
+    if (done == text.size()) {
+      if (done > max_bytes) break;
+      text.resize(text.size() * 2);
+    }
     const ssize_t n = ::read(fd.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return system_error("cannot read file", path, errno);
-    if (n == 0) break;  // shrunk since fstat: what is there is the file
+    if (n == 0) break;
     done += static_cast<size_t>(n);
+  }
+  if (done > max_bytes) {
+    return make_error(ErrorKind::kInvalidData, "file is too large", path,
+                      fmt::format("at most {} bytes", max_bytes));
   }
   text.resize(done);
   return text;
 }
 
-Status write_file_atomically(const std::string& path, std::string_view contents) {
+Result<std::string> writable_target(const std::string& path) {
+  std::error_code code;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(path, code);
+  const std::string target = code || real.empty() ? path : real.string();
+  struct stat info {};
+  if (::stat(target.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return target;
+  return make_error(ErrorKind::kInvalidArgument, "cannot write there", path, "a file",
+                    S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
+}
+
+Status write_file_atomically(const std::string& given, std::string_view contents) {
+  MLXCEL_ASSIGN_OR_RETURN(const std::string path, writable_target(given));
   const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
   {
     const Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));

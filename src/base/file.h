@@ -42,7 +42,10 @@ class MappedFile {
 
 // The whole file; kInvalidData when it is larger than max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 30);
-// Writes to a temporary file beside `path`, syncs, renames.
+// Where writing to `path` ends: links followed. kInvalidArgument for anything that exists and is no regular
+// file (renaming over a device or a pipe would replace it).
+Result<std::string> writable_target(const std::string& path);
+// Writes to a temporary file beside the target, syncs, renames.
 Status write_file_atomically(const std::string& path, std::string_view contents);
 bool file_exists(const std::string& path);  // a regular file (links followed)
 bool directory_exists(const std::string& path);

@@ -37,6 +37,12 @@ void count_release(void* memory) {
 }  // namespace
 
 void* operator new(std::size_t size) { return count_allocation(std::malloc(std::max<std::size_t>(size, 1))); }
+// simdjson asks in this form.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  void* memory = std::malloc(std::max<std::size_t>(size, 1));
+  return memory == nullptr ? nullptr : count_allocation(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept { count_release(memory); }
 void operator delete(void* memory) noexcept { count_release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { count_release(memory); }
 void* operator new(std::size_t size, std::align_val_t alignment) {

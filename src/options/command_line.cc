@@ -192,6 +192,10 @@ Status split_flags(std::span<const std::string> words, Command command, CommandL
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them from the back
   try {
     splitter.app.parse(reversed);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string_view text = error.what();  // "--prompt: 1 required ..."
+    return usage_error("a value is missing", fmt::format("{}", text.substr(0, text.find(':'))),
+                       "a value after it", "nothing");
   } catch (const CLI::ParseError& error) {
     return usage_error("the command line cannot be read", "", "", "", error.what());
   }

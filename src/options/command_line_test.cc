@@ -231,6 +231,31 @@ TEST(CommandLine, SecretsAreNotPrinted) {
   EXPECT_TRUE(contains(describe_settings(line->settings, false), "(set)"));
 }
 
+// Views into a text that is gone once printed freed memory here.
+TEST(Help, EveryTextIsPrintable) {
+  for (const CommandRow& row : command_table()) {
+    for (const char* topic : {"", "all"}) {
+      const auto text = command_help_text(row.command, topic);
+      ASSERT_TRUE(text.ok());
+      for (const char c : *text)
+        ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << row.name << "\n" << *text;
+      for (const OptionRow& option : option_table()) {
+        if (!belongs_to(option, row.command) || *topic == 0) continue;
+        EXPECT_NE(text->find(std::string(option.help.substr(option.help.rfind(' ') + 1))), std::string::npos)
+            << option.name;
+      }
+    }
+  }
+}
+
+TEST(CommandLine, AMissingValueSaysSo) {
+  const std::vector<std::string> words = {"generate", "-m", "x", "--temp"};
+  const auto line = parse_command_line(words, [](std::string_view) { return std::optional<std::string>(); });
+  ASSERT_FALSE(line.ok());
+  EXPECT_EQ(line.error().what, "a value is missing");
+  EXPECT_NE(line.error().where.find("temp"), std::string::npos) << line.error().one_line();
+}
+
 TEST(Help, GroupsSearchesAndRefuses) {
   const std::string run = *command_help_text(Command::kRun, "");
   EXPECT_LT(run.find("Examples:"), run.find("Usage:"));

@@ -59,7 +59,8 @@ std::string option_line(const OptionRow& row) {
     out.append(kTextColumn - out.size(), ' ');
   }
   size_t column = kTextColumn;
-  for (const std::string_view word : split_words(details(row))) {
+  const std::string text = details(row);  // the words are views into it
+  for (const std::string_view word : split_words(text)) {
     if (column > kTextColumn && column + 1 + word.size() > kLineWidth) {
       out += '\n';
       out.append(kTextColumn, ' ');

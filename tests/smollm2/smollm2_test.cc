@@ -24,7 +24,7 @@ std::string model_path() {
   std::string base = home != nullptr    ? std::string(home)
                      : cache != nullptr ? std::string(cache) + "/mlxcel"
                                         : std::string(user == nullptr ? "." : user) + "/.cache/mlxcel";
-  return base + "/models/smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf";
+  return base + "/models/HuggingFaceTB/SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf";
 }
 
 struct Golden {
