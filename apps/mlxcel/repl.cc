@@ -129,6 +129,9 @@ class Repl {
     std::string rest = line.substr(std::min(blank + 1, line.size()));
     while (!rest.empty() && rest.back() == ' ') rest.pop_back();
     if (name == "/help" || name == "/?") return terminal_.note(kHelp.substr(0, kHelp.size() - 1));
+    if (!rest.empty() && (name == "/clear" || name == "/stats" || name == "/bye")) {
+      return terminal_.note(fmt::format("{} takes nothing after it", name));
+    }
     if (name == "/bye" || name == "/exit" || name == "/quit") return leave();
     if (name == "/clear") return clear();
     if (name == "/set") return set(rest);

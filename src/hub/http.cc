@@ -227,7 +227,8 @@ FetchResponse HttpClient::get_once(const std::string& url, const FetchRequest& r
     response.failure = make_error(ErrorKind::kCancelled, "cancelled", without_query(url));
   } else if (code != CURLE_OK) {
     response.failure = make_error(ErrorKind::kIo, "the transfer failed", without_query(url), "",
-                                  message[0] != '\0' ? message : curl_easy_strerror(code));
+                                  message[0] != '\0' ? message : curl_easy_strerror(code),
+                                  "check the network and the hub's address (--endpoint, HF_ENDPOINT)");
     response.is_transient = is_transient_code(code);
   }
   return response;

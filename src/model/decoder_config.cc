@@ -65,6 +65,11 @@ DecoderConfig read_decoder_config(ConfigReader& config, const DecoderDefaults& d
   decoder.max_position = config.count("max_position_embeddings", 1, kMaxPosition - 1);
   decoder.norm.kind = defaults.norm_kind;
   decoder.norm.epsilon = static_cast<float>(config.number(defaults.epsilon_key, defaults.epsilon));
+  if (!(decoder.norm.epsilon >= 0.0f && decoder.norm.epsilon < 1.0f)) {
+    config.fail(make_error(ErrorKind::kInvalidData, "a norm's epsilon is out of range",
+                           std::string(defaults.epsilon_key), "at least 0 and below 1",
+                           std::to_string(decoder.norm.epsilon)));
+  }
   decoder.activation = parse_activation(config, defaults.activation_key, defaults.activation);
   RopeDefaults rope;
   rope.theta = defaults.rope_theta;
