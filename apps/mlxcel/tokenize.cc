@@ -1,6 +1,7 @@
 // mlxcel tokenize: text to ids and back.
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "commands.h"
 #include "options/values.h"
 
@@ -9,6 +10,14 @@ namespace {
 
 Error wrong_input(std::string expected, std::string found) {
   return make_error(ErrorKind::kInvalidArgument, "wrong input", "", std::move(expected), std::move(found));
+}
+
+// A folder needs no weights for this: tokenizer.json is enough.
+Result<std::shared_ptr<const Tokenizer>> tokenizer_at(const std::string& path) {
+  if (directory_exists(path) && file_exists(path_join(path, "tokenizer.json")))
+    return load_tokenizer_folder(path);
+  MLXCEL_ASSIGN_OR_RETURN(TextModel text, load_text_model(path));
+  return std::move(text.tokenizer);
 }
 
 Result<TokenId> checked_id(int64_t id, const Tokenizer& tokenizer) {
@@ -89,8 +98,8 @@ Result<int> decode_texts(Context& context, const Tokenizer& tokenizer) {
 
 Result<int> tokenize_command(Context& context) {
   MLXCEL_ASSIGN_OR_RETURN(const ResolvedModel model, find_model(context, context.settings.text("model")));
-  MLXCEL_ASSIGN_OR_RETURN(const TextModel text, load_text_model(model.path));
-  const Tokenizer& tokenizer = *text.tokenizer;
+  MLXCEL_ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> loaded, tokenizer_at(model.path));
+  const Tokenizer& tokenizer = *loaded;
   if (context.settings.flag("decode")) return decode_texts(context, tokenizer);
   const EncodeOptions options{context.settings.flag("add-special"), context.settings.flag("parse-special")};
   if (!context.settings.flag("json")) {
