@@ -252,8 +252,7 @@ Result<SequenceId> EngineImpl::fork(SequenceId id, SamplingParams sampling) {
   MLXCEL_RETURN_IF_ERROR(ensure_cache(source));
   Result<SequenceCache> copy = source.cache->fork();
   if (!copy.ok() && !retired_.empty()) {
-    retired_.erase(retired_.begin());
-    ++dense_counters_.blocks_evicted;
+    forget_oldest_retired();
     copy = source.cache->fork();
   }
   if (!copy.ok()) return std::move(copy).error();

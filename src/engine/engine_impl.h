@@ -86,6 +86,8 @@ class EngineImpl final : public Engine {
   int64_t rows_limit() const;  // that one sequence can reach
 
   Status ensure_cache(EngineRow& row);
+  // Gives up the oldest retired sequence's slot. REQUIRES: there is one.
+  void forget_oldest_retired();
   void make_room(const EngineRow& row, int64_t num_rows);
   uint64_t cache_context(const EngineRow& row) const;
   void retire(EngineRow& row);

@@ -8,13 +8,17 @@
 
 namespace mlxcel {
 
+void EngineImpl::forget_oldest_retired() {
+  retired_.erase(retired_.begin());
+  ++dense_counters_.blocks_evicted;
+}
+
 // A sequence of the dense storage takes its slot when it first needs one; a retired one makes way.
 Status EngineImpl::ensure_cache(EngineRow& row) {
   if (row.cache) return ok_status();
   Result<SequenceCache> cache = SequenceCache::dense(*storage_->dense_slots(), runner_->kv_layout());
   if (!cache.ok() && !retired_.empty()) {
-    retired_.erase(retired_.begin());
-    ++dense_counters_.blocks_evicted;
+    forget_oldest_retired();
     cache = SequenceCache::dense(*storage_->dense_slots(), runner_->kv_layout());
   }
   if (!cache.ok()) return std::move(cache).error();
@@ -119,18 +123,16 @@ int64_t EngineImpl::adopt_dense(EngineRow& adopting) {
   std::rotate(retired_.begin() + static_cast<std::ptrdiff_t>(best),
               retired_.begin() + static_cast<std::ptrdiff_t>(best) + 1,
               retired_.end());  // now the newest
-  Retired& source = retired_.back();
-  Result<SequenceCache> copy = source.cache.fork();
+  Result<SequenceCache> copy = retired_.back().cache.fork();
   if (!copy.ok() && retired_.size() > 1) {
-    retired_.erase(retired_.begin());
-    ++dense_counters_.blocks_evicted;
+    forget_oldest_retired();
     copy = retired_.back().cache.fork();
   }
   if (copy.ok()) {
     adopting.cache = std::move(copy).value();
   } else {
     // No slot for a copy: the retired sequence becomes this one.
-    adopting.cache = std::move(source.cache);
+    adopting.cache = std::move(retired_.back().cache);
     retired_.pop_back();
     ++dense_counters_.blocks_evicted;
   }
