@@ -9,10 +9,10 @@
 #include <cmath>
 
 #include "base/environment.h"
+#include "base/memory_info.h"
 #include "base/threads.h"
 #include "commands.h"
 #include "interrupt.h"
-#include "machine.h"
 #include "options/values.h"
 
 namespace mlxcel {

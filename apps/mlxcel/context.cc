@@ -48,6 +48,7 @@ void print_banner(Context& context, const ModelSession& session, const ResolvedM
       engine.block_pool() != nullptr ? "paged" : "dense", engine.kv_capacity_rows(),
       format_bytes(static_cast<uint64_t>(layout.bytes_per_row())),
       format_bytes(static_cast<uint64_t>(std::max<int64_t>(0, engine.kv_bytes())))));
+  terminal.note("memory    " + session.memory.describe());
   terminal.note(
       fmt::format("context   {} tokens (the model allows {})", engine.context_length(), spec.max_position));
   if (const Setting* temperature = context.settings.find("temp")) {
@@ -137,7 +138,9 @@ Result<SessionOptions> session_options(const Settings& settings, const ResolvedM
   options.engine.storage = is_paged ? KvStorageKind::kPaged : KvStorageKind::kDense;
   options.engine.block_size = static_cast<int32_t>(*settings.integer("kv-block-size"));
   options.engine.max_sequences = num_sequences;
-  options.engine.kv_bytes = settings.integer("kv-memory").value_or(0);
+  options.kv.bytes = settings.integer("kv-memory");
+  options.kv.percent = settings.percent("kv-memory");
+  options.force = settings.flag("force");
   options.context_length = settings.integer("ctx-size");
   if (settings.flag("force-padded-prefill")) options.engine.force_padded_prefill = true;
   if (settings.flag("no-padded-prefill")) options.engine.force_padded_prefill = false;

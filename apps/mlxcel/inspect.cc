@@ -5,9 +5,9 @@
 #include <map>
 
 #include "backend/backend.h"
+#include "base/memory_info.h"
 #include "checkpoint/checkpoint.h"
 #include "commands.h"
-#include "machine.h"
 #include "model/model_loader.h"
 #include "options/values.h"
 

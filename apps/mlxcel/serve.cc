@@ -144,11 +144,13 @@ void print_ready(Context& context, const ServingLoop& loop, const ApiServer& ser
   const ModelInfo& m = loop.info();
   const ServingSnapshot s = loop.snapshot();
   Terminal& t = context.terminal;
+  for (const std::string& warning : m.warnings) t.note("warning: " + warning);
   t.note(fmt::format("model     {} ({}, {}), context {}", m.id, m.family, m.quantisation, m.context_length));
   t.note(fmt::format("device    {}, activations {}", m.device, m.precision));
   t.note(fmt::format("kv cache  {}, {}, room for {} rows; {} answers at once; prefix cache {}", m.kv_type,
                      m.storage, s.kv_rows_total, m.max_rows,
                      context.settings.flag("prefix-cache") ? "on" : "off"));
+  t.note("memory    " + m.memory);
   t.note(
       fmt::format("defaults  temperature {}, top-k {}, top-p {}, min-p {} (request, then flag, then "
                   "generation_config.json, then built-in)",

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory_info.h"
 #include "base/threads.h"
 #include "base/utf8.h"
 
@@ -156,6 +157,29 @@ TEST(Threads, SplitCoversEverythingInMultiples) {
       EXPECT_EQ(next, total);
     }
   }
+}
+
+TEST(MemoryInfo, TheTightestControlGroupCounts) {
+  const std::string root =
+      std::filesystem::temp_directory_path() / ("mlxcel_cgroup_" + std::to_string(getpid()));
+  const auto group = [&](const std::string& path, const char* limit, const char* used, const char* stat) {
+    std::filesystem::create_directories(root + path);
+    ASSERT_TRUE(write_file_atomically(root + path + "/memory.max", limit).ok());
+    ASSERT_TRUE(write_file_atomically(root + path + "/memory.current", used).ok());
+    ASSERT_TRUE(write_file_atomically(root + path + "/memory.stat", stat).ok());
+  };
+  group("/a", "1000\n", "600\n", "anon 500\ninactive_file 100\n");  // 500 left: page cache can be taken
+  group("/a/b", "max\n", "50\n", "anon 50\ninactive_file 0\n");
+  group("/a/c", "200\n", "500\n", "anon 500\ninactive_file 0\n");  // over its limit: nothing left
+  EXPECT_EQ(control_group_headroom(root, "/a/b"), 500u);
+  EXPECT_EQ(control_group_headroom(root, "/a/c"), 0u);
+  EXPECT_EQ(control_group_headroom(root, "/elsewhere"), std::nullopt);
+  std::filesystem::remove_all(root);
+}
+TEST(MemoryInfo, ThisMachineSays) {
+  ASSERT_TRUE(peak_resident_bytes().has_value());
+  EXPECT_GT(*peak_resident_bytes(), 1u << 16);
+  EXPECT_GT(available_memory_bytes().value_or(1), 0u);
 }
 
 TEST(Log, SinkSeesTheLinesAtItsLevel) {

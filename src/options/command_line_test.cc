@@ -83,6 +83,7 @@ TEST(CommandLine, PrecedenceHoldsForEveryOption) {
       std::string from_environment = "1", from_flag = "2";
       if (row.type == OptionType::kBoolean) from_flag = "false";
       if (row.type == OptionType::kNumber) from_environment = "0.25", from_flag = "0.5";
+      if (row.type == OptionType::kSizeOrPercent) from_environment = "1GB", from_flag = "2GB";
       if (row.type == OptionType::kSize) from_environment = "1GB", from_flag = "2GB";
       if (row.type == OptionType::kDuration) from_environment = "1s", from_flag = "2s";
       if (row.type == OptionType::kChoice) {
@@ -171,6 +172,8 @@ TEST(CommandLine, WrongValuesNameTheFlagAndWhatIsExpected) {
   EXPECT_TRUE(contains(error_of({"generate", "--backend", "cpuu"}), "did you mean 'cpu'?"));
   EXPECT_TRUE(contains(error_of({"generate", "-t", "0"}), "or auto"));
   EXPECT_TRUE(contains(error_of({"generate", "--kv-memory", "512"}), "with its unit"));
+  EXPECT_TRUE(contains(error_of({"generate", "--kv-memory", "101%"}), "or a share"));
+  EXPECT_TRUE(contains(error_of({"generate", "--kv-memory", "0%"}), "or a share"));
   EXPECT_TRUE(contains(error_of({"generate", "--raw=perhaps"}), "--raw"));
   EXPECT_TRUE(contains(error_of({"generate", "-p"}), "--prompt"));
   EXPECT_TRUE(contains(error_of({"generate"}, {{"MLXCEL_VERBOSE", "maybe"}}), "MLXCEL_VERBOSE"));

@@ -395,9 +395,14 @@ constexpr OptionRow kOptions[] = {
     {.name = "kv-block-size", .environment = "MLXCEL_KV_BLOCK_SIZE", .type = kInteger, .value_name = "N",
      .default_text = "32", .minimum = 1, .maximum = 256, .group = kKvCache, .commands = kOnEngine,
      .advanced = true, .help = "rows per block of the paged storage"},
-    {.name = "kv-memory", .environment = "MLXCEL_KV_MEMORY", .type = kSize, .value_name = "SIZE",
-     .default_text = "auto", .choices = "auto", .group = kKvCache, .commands = kOnEngine, .advanced = true,
-     .help = "upper limit of the KV cache; auto: what the context needs"},
+    {.name = "kv-memory", .environment = "MLXCEL_KV_MEMORY", .type = kSizeOrPercent,
+     .value_name = "SIZE|PCT", .default_text = "auto", .choices = "auto", .group = kKvCache,
+     .commands = kOnEngine,
+     .help = "memory of the KV cache: a size, or a share of what is free beside the weights (50%); auto: what all "
+             "contexts need, at most 90%"},
+    {.name = "force", .environment = "MLXCEL_FORCE", .type = kBoolean, .default_text = "false",
+     .group = kModel, .commands = kOnEngine, .advanced = true,
+     .help = "load even though the memory does not suffice"},
     // ---- download
     {.name = "endpoint", .environment = "HF_ENDPOINT", .type = kText, .value_name = "URL",
      .default_text = "https://huggingface.co", .group = kDownload, .commands = kOnPull,

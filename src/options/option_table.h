@@ -43,9 +43,10 @@ struct CommandRow {
 enum class OptionType {
   kBoolean,  // --x / --no-x
   kInteger,
-  kCount,     // integer with k, K, m, M, g, G
-  kSize,      // bytes with a unit
-  kDuration,  // seconds, from a number with a unit
+  kCount,          // integer with k, K, m, M, g, G
+  kSize,           // bytes with a unit
+  kSizeOrPercent,  // bytes with a unit, or "50%" (kept as a double)
+  kDuration,       // seconds, from a number with a unit
   kNumber,
   kText,
   kChoice,  // one of `choices`

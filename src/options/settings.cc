@@ -49,6 +49,9 @@ Result<SettingValue> parse_number_setting(const OptionRow& row, std::string_view
     const std::string_view kind = is_duration ? "a time with its unit (250ms, 30s, 5m)" : "a number";
     return value_error(row, text, source, fmt::format("{}{}", kind, range_text(row)));
   }
+  if (row.type == OptionType::kSizeOrPercent) {
+    if (const auto percent = parse_percent(text)) return SettingValue(*percent);
+  }
   std::optional<int64_t> value;
   std::string_view kind;
   if (row.type == OptionType::kInteger) {
@@ -59,7 +62,8 @@ Result<SettingValue> parse_number_setting(const OptionRow& row, std::string_view
     kind = "an integer (8k is 8000, 8K is 8192)";
   } else {
     value = parse_size(text);
-    kind = "a size with its unit (512MiB, 2GB)";
+    kind = row.type == OptionType::kSize ? "a size with its unit (512MiB, 2GB)"
+                                         : "a size with its unit (512MiB, 2GB) or a share (50%)";
   }
   if (value && in_range(row, static_cast<double>(*value))) return SettingValue(*value);
   return value_error(row, text, source, fmt::format("{}{}", kind, range_text(row)));
@@ -67,6 +71,8 @@ Result<SettingValue> parse_number_setting(const OptionRow& row, std::string_view
 
 std::string value_text(const OptionRow& row, const SettingValue& value) {
   if (row.secret) return "(set)";
+  if (row.type == OptionType::kSizeOrPercent && std::holds_alternative<double>(value))
+    return fmt::format("{}%", std::get<double>(value));
   struct Printer {
     std::string operator()(bool v) const { return v ? "true" : "false"; }
     std::string operator()(int64_t v) const { return fmt::format("{}", v); }
@@ -100,7 +106,16 @@ bool Settings::flag(std::string_view name) const {
 std::optional<int64_t> Settings::integer(std::string_view name) const {
   const Setting* setting = checked_find(name);
   if (setting == nullptr || std::holds_alternative<std::string>(setting->value)) return std::nullopt;
+  const bool is_share =
+      find_option(name)->type == OptionType::kSizeOrPercent && std::holds_alternative<double>(setting->value);
+  if (is_share) return std::nullopt;
   return std::get<int64_t>(setting->value);
+}
+std::optional<double> Settings::percent(std::string_view name) const {
+  const Setting* setting = checked_find(name);
+  MLXCEL_CHECK_MSG(find_option(name)->type == OptionType::kSizeOrPercent, name);
+  if (setting == nullptr || !std::holds_alternative<double>(setting->value)) return std::nullopt;
+  return std::get<double>(setting->value);
 }
 std::optional<double> Settings::number(std::string_view name) const {
   const Setting* setting = checked_find(name);

@@ -39,6 +39,8 @@ class Settings {
   bool flag(std::string_view name) const;                       // false when not set
   std::optional<int64_t> integer(std::string_view name) const;  // nullopt: not set, or a word such as "auto"
   std::optional<double> number(std::string_view name) const;
+  // Of an option that takes a size or a share: the share in per cent; integer() then gives nullopt.
+  std::optional<double> percent(std::string_view name) const;
   std::optional<std::string> text(std::string_view name) const;
   std::vector<std::string> list(std::string_view name) const;
   // True when a flag or the environment set it.

@@ -94,16 +94,11 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
-std::string format_bytes(uint64_t bytes) {
-  constexpr std::array<std::string_view, 5> kNames = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024.0 && unit + 1 < kNames.size()) {
-    value /= 1024.0;
-    ++unit;
-  }
-  if (unit == 0) return fmt::format("{} B", bytes);
-  return fmt::format("{:.{}f} {}", value, value < 10.0 ? 2 : 1, kNames[unit]);
+std::optional<double> parse_percent(std::string_view text) {
+  if (!text.ends_with('%')) return std::nullopt;
+  const std::optional<double> value = parse_number(text.substr(0, text.size() - 1));
+  if (!value || !(*value > 0.0) || *value > 100.0) return std::nullopt;
+  return value;
 }
 
 }  // namespace mlxcel

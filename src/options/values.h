@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/units.h"
+
 namespace mlxcel {
 
 // "42", "-1".
@@ -19,10 +21,9 @@ std::optional<int64_t> parse_count(std::string_view text);
 std::optional<int64_t> parse_size(std::string_view text);
 // Seconds from "250ms", "30s", "5m", "2h". A bare number is no duration.
 std::optional<double> parse_duration(std::string_view text);
+// A share: "50%", "12.5%"; above 0, at most 100.
+std::optional<double> parse_percent(std::string_view text);
 // A finite decimal number.
 std::optional<double> parse_number(std::string_view text);
-
-// 1536 -> "1.5 KiB"; for people.
-std::string format_bytes(uint64_t bytes);
 
 }  // namespace mlxcel

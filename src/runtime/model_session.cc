@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/environment.h"
+#include "base/memory_info.h"
 #include "model/model_loader.h"
 
 namespace mlxcel {
@@ -12,6 +13,7 @@ namespace {
 
 Status open_engine_into(std::shared_ptr<const Checkpoint> checkpoint, const SessionOptions& options,
                         ModelSession& session) {
+  const uint64_t weight_bytes = checkpoint->tensor_bytes();
   MLXCEL_ASSIGN_OR_RETURN(LoadedModel model, load_model(std::move(checkpoint)));
   session.quantisation = model.quantisation;
   session.warnings = model.warnings;
@@ -20,6 +22,23 @@ Status open_engine_into(std::shared_ptr<const Checkpoint> checkpoint, const Sess
   runner_options.max_position = context_length;
   EngineOptions engine_options = options.engine;
   engine_options.context_length = context_length;
+  MemoryDemand demand;
+  demand.weight_bytes = weight_bytes;
+  demand.layout = kv_layout_for(model.spec, runner_options.key_type, runner_options.value_type);
+  demand.context_length = context_length;
+  demand.max_sequences = engine_options.max_sequences;
+  demand.kv = options.kv;
+  demand.force = options.force;
+  MLXCEL_ASSIGN_OR_RETURN(session.memory, plan_memory(demand, available_memory_bytes()));
+  if (session.memory.is_kv_reduced) {
+    session.warnings.push_back(fmt::format(
+        "memory holds {} of the {} rows that {} x {} tokens would take", session.memory.kv_rows,
+        engine_options.max_sequences * context_length, engine_options.max_sequences, context_length));
+  }
+  // 0 lets the engine round every context up to whole blocks.
+  const bool is_whole = !options.kv.bytes && !options.kv.percent && !session.memory.is_kv_reduced;
+  engine_options.kv_bytes =
+      is_whole ? 0 : static_cast<int64_t>(std::min<uint64_t>(session.memory.kv_bytes, INT64_MAX));
   std::unique_ptr<ModelRunner> runner;
   if (options.backend == BackendKind::kReference) {
     MLXCEL_ASSIGN_OR_RETURN(runner, create_reference_runner(std::move(model), runner_options));

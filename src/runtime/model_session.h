@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "chat/chat_template.h"
 #include "engine/engine.h"
+#include "runtime/memory_plan.h"
 #include "tokenizer/tokenizer.h"
 
 namespace mlxcel {
@@ -28,7 +29,9 @@ struct SessionOptions {
   std::string model_path;  // folder or .gguf, already resolved
   BackendKind backend = BackendKind::kCpu;
   RunnerOptions runner;  // max_position is set from the context length
-  EngineOptions engine;
+  EngineOptions engine;  // kv_bytes is set from `kv`
+  KvMemory kv;
+  bool force = false;  // load although memory_plan.h says that it does not fit
   // Used where engine.context_length is 0. nullopt: the model's limit, at most kDefaultContextLength; 0: the
   // model's limit; more than the model's limit is refused.
   std::optional<int64_t> context_length;
@@ -59,8 +62,10 @@ struct ModelSession {
   std::unique_ptr<Engine> engine;
   std::string quantisation;
   std::vector<std::string> warnings;
+  MemoryPlan memory;
   double load_seconds = 0.0;
 };
+// kOutOfMemory before anything is read when weights and KV cache do not fit.
 Result<ModelSession> open_session(const SessionOptions& options);
 // The same without tokenizer and template (text stays empty): for measuring and for prompts given as ids.
 Result<ModelSession> open_engine(const SessionOptions& options);

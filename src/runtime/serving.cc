@@ -209,6 +209,8 @@ class Loop final : public ServingLoop {
     info_.max_rows = options_.max_rows;
     info_.parameters = spec.num_parameters_estimate();
     info_.weight_bytes = runner.resident_bytes();
+    info_.memory = session_.memory.describe();
+    info_.warnings = session_.warnings;
     info_.load_seconds = session_.load_seconds;
     info_.created = unix_time();
   }

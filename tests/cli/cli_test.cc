@@ -50,6 +50,24 @@ TEST(Version, TextAndJson) {
   EXPECT_FALSE(json.find("isas")->as_array().empty());
 }
 
+TEST(Memory, WhatCannotFitIsRefusedWithTheNumbersUnlessForced) {
+  const std::vector<std::string> words = {"generate", "-m", tiny_chat(), "-p", "Hi", "-n", "1"};
+  std::vector<std::string> huge = words;
+  huge.insert(huge.end(), {"--kv-memory", "900TiB"});
+  const RunResult refused = run_program(huge);
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_TRUE(contains(refused.err, "900.0 TiB")) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "weights")) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "--force")) << refused.err;
+  huge.push_back("--force");
+  EXPECT_EQ(run_program(huge).code, 0);
+  std::vector<std::string> share = words;
+  share.insert(share.end(), {"--kv-memory", "1%", "--verbose"});
+  const RunResult part = run_program(share);
+  EXPECT_EQ(part.code, 0) << part.err;
+  EXPECT_TRUE(contains(part.err, "memory    weights ")) << part.err;
+}
+
 struct Usage {
   std::vector<std::string> words;
   int code;
