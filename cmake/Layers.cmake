@@ -6,7 +6,7 @@ set(MLXCEL_LAYER_2 model kv sampling)
 set(MLXCEL_LAYER_3 backend)
 set(MLXCEL_LAYER_4 scheduler engine)
 set(MLXCEL_LAYER_5 runtime)
-set(MLXCEL_LAYER_6 serve hub options)
+set(MLXCEL_LAYER_6 serve hub client options)
 set(MLXCEL_LAYER_7 apps)
 set(MLXCEL_SIDEWAYS
   tensor:base scheduler:engine chat:tokenizer grammar:tokenizer model:kv)

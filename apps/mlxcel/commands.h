@@ -15,6 +15,7 @@ Result<int> tokenize_command(Context& context);
 Result<int> template_command(Context& context);
 Result<int> score_command(Context& context);
 Result<int> bench_decode_command(Context& context);
+Result<int> bench_serve_command(Context& context);
 Result<int> list_command(Context& context);
 Result<int> pull_command(Context& context);
 Result<int> version_command(Context& context);

@@ -31,6 +31,8 @@ Result<int> dispatch(Command command, Context& context) {
       return score_command(context);
     case Command::kBenchDecode:
       return bench_decode_command(context);
+    case Command::kBenchServe:
+      return bench_serve_command(context);
     case Command::kList:
       return list_command(context);
     case Command::kPull:

@@ -37,7 +37,7 @@ Result<SplitCommand> split_command(std::span<const std::string> arguments) {
       return SplitCommand{row.command, 1};
   }
   if (arguments[0] == "bench") {
-    return usage_error("bench needs to know what to measure", "", "mlxcel bench decode",
+    return usage_error("bench needs to know what to measure", "", "mlxcel bench decode or mlxcel bench serve",
                        arguments.size() > 1 ? fmt::format("'{}'", arguments[1]) : "nothing",
                        "see: mlxcel bench decode --help");
   }

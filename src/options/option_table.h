@@ -23,6 +23,7 @@ enum class Command : uint32_t {
   kTemplate,
   kScore,
   kBenchDecode,
+  kBenchServe,
   kList,
   kPull,
   kVersion,

@@ -15,7 +15,7 @@ TEST(Help, OnePagePerCommand) {
   EXPECT_EQ(all.err, "");
   EXPECT_LT(all.out.find("Examples:"), all.out.find("Commands:"));
   for (const char* command : {"run", "generate", "inspect", "tokenize", "template", "score", "bench decode",
-                              "list", "pull", "version"}) {
+                              "bench serve", "list", "pull", "version"}) {
     EXPECT_TRUE(contains(all.out, command));
     std::string word = command;
     std::vector<std::string> words;
