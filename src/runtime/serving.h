@@ -99,7 +99,7 @@ struct ModelInfo {
   std::string path, family, architecture, quantisation, device, kv_type, storage, precision;
   int64_t context_length = 0, vocab_size = 0, max_rows = 0, parameters = 0;
   uint64_t weight_bytes = 0;
-  std::string memory;  // the memory plan, for people
+  std::string memory;                 // the memory plan, for people
   std::vector<std::string> warnings;  // of loading
   double load_seconds = 0.0;
   int64_t created = 0;  // unix time of the start
