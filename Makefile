@@ -2,7 +2,7 @@
 BUILD ?= build/release
 JOBS ?= $(shell nproc)
 
-.PHONY: run build test test-sanitize bench format lint dependencies clean
+.PHONY: run build test bench format lint docs dependencies clean
 
 build: dependencies
 	@cmake --preset release -B $(BUILD) $(CMAKE_FLAGS) > $(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
@@ -22,6 +22,9 @@ test: dependencies
 
 bench: build
 	@model=$$(scripts/get-model.sh) && $(BUILD)/bin/mlxcel bench decode -m "$$model"
+
+docs: build
+	@$(BUILD)/bin/mlxcel man reference > docs/cli-reference.md
 
 format:
 	@git ls-files '*.h' '*.cc' | xargs clang-format -i

@@ -19,5 +19,7 @@ Result<int> bench_serve_command(Context& context);
 Result<int> list_command(Context& context);
 Result<int> pull_command(Context& context);
 Result<int> version_command(Context& context);
+Result<int> completion_command(Context& context);
+Result<int> man_command(Context& context);
 
 }  // namespace mlxcel

@@ -28,6 +28,12 @@ Result<int> list_command(Context& context) {
     context.terminal.print(to_json(JsonValue(std::move(rows))) + "\n");
     return 0;
   }
+  if (context.settings.flag("quiet")) {
+    std::string names;
+    for (const StoredModel& model : models) names += model.name + "\n";
+    context.terminal.print(names);
+    return 0;
+  }
   if (models.empty()) {
     context.terminal.note(fmt::format("no models in {} or {}; get one with: mlxcel pull OWNER/NAME",
                                       paths.home, paths.hugging_face_hub));

@@ -39,6 +39,10 @@ Result<int> dispatch(Command command, Context& context) {
       return pull_command(context);
     case Command::kVersion:
       return version_command(context);
+    case Command::kCompletion:
+      return completion_command(context);
+    case Command::kMan:
+      return man_command(context);
   }
   return make_error(ErrorKind::kInternal, "a command without code");
 }

@@ -1,11 +1,15 @@
 #include "options/command_line.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
+#include "base/file.h"
+#include "options/completion.h"
 #include "options/help.h"
+#include "options/reference.h"
 
 namespace mlxcel {
 namespace {
@@ -277,6 +281,32 @@ TEST(Help, GroupsSearchesAndRefuses) {
       EXPECT_TRUE(contains(*command_help_text(command.command, "all"), row.name))
           << command.name << " " << row.name;
     }
+  }
+}
+
+TEST(Reference, TheCommittedFileIsFresh) {
+  const auto committed = read_file(std::string(MLXCEL_SOURCE_DIR) + "/docs/cli-reference.md");
+  ASSERT_TRUE(committed.ok()) << "run `make docs`";
+  EXPECT_TRUE(*committed == reference_markdown()) << "docs/cli-reference.md is stale; run `make docs`";
+}
+
+TEST(Reference, EveryFlagIsInEveryText) {
+  const std::string pages = manual_page(), markdown = reference_markdown(), server = server_manual_page();
+  const std::string bash = bash_completion(), zsh = zsh_completion(), fish = fish_completion();
+  for (const OptionRow& row : option_table()) {
+    if (row.environment_only) {
+      EXPECT_TRUE(contains(markdown, fmt::format("`{}`", row.environment))) << row.environment;
+      continue;
+    }
+    std::string hyphens;
+    for (const char c : row.name) hyphens += c == '-' ? std::string("\\-") : std::string(1, c);
+    EXPECT_TRUE(contains(pages, fmt::format("\\fB\\-\\-{}\\fR", hyphens))) << row.name;
+    EXPECT_EQ(contains(server, fmt::format("\\fB\\-\\-{}\\fR", hyphens)), belongs_to(row, Command::kServe))
+        << row.name;
+    EXPECT_TRUE(contains(markdown, fmt::format("`--{}`", row.name))) << row.name;
+    EXPECT_TRUE(contains(bash, fmt::format("--{}", row.name))) << row.name;
+    EXPECT_TRUE(contains(zsh, fmt::format("--{}", row.name))) << row.name;
+    EXPECT_TRUE(contains(fish, fmt::format("-l {}", row.name))) << row.name;
   }
 }
 

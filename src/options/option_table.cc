@@ -30,7 +30,8 @@ constexpr CommandSet kOnScore = command_bit(Command::kScore);
 constexpr CommandSet kOnBench = command_bit(Command::kBenchDecode);
 constexpr CommandSet kOnLoad = command_bit(Command::kBenchServe);
 constexpr CommandSet kOnPull = command_bit(Command::kPull);
-constexpr CommandSet kOnJson = ~set_of({Command::kRun, Command::kServe, Command::kPull});
+constexpr CommandSet kOnJson =
+    ~set_of({Command::kRun, Command::kServe, Command::kPull, Command::kCompletion, Command::kMan});
 
 constexpr CommandRow kCommands[] = {
     {Command::kRun,
@@ -123,6 +124,22 @@ constexpr CommandRow kCommands[] = {
      "Print the version, compiler and instruction sets",
      {"mlxcel version", "mlxcel version --json"},
      0},
+    {Command::kCompletion,
+     "completion",
+     "",
+     "SHELL",
+     "Print the completion script of a shell",
+     {"source <(mlxcel completion bash)", "mlxcel completion fish > ~/.config/fish/completions/mlxcel.fish"},
+     1,
+     "bash zsh fish"},
+    {Command::kMan,
+     "man",
+     "",
+     "PAGE",
+     "Print a manual page, or the reference of all flags",
+     {"mlxcel man mlxcel | man -l -", "mlxcel man reference > docs/cli-reference.md"},
+     1,
+     "mlxcel mlxcel-server reference"},
 };
 
 using enum OptionGroup;
@@ -244,6 +261,8 @@ constexpr OptionRow kOptions[] = {
     {.name = "tensors", .type = kBoolean, .default_text = "false", .group = kOutput,
      .commands = command_bit(Command::kInspect), .help = "list every tensor"},
     // ---- output
+    {.name = "quiet", .aliases = "-q", .type = kBoolean, .default_text = "false", .group = kOutput,
+     .commands = command_bit(Command::kList), .conflicts = "json", .help = "print only the names"},
     {.name = "json", .type = kBoolean, .default_text = "false", .group = kOutput, .commands = kOnJson,
      .help = "print JSON"},
     {.name = "max-tokens", .aliases = "-n --n-predict --predict",

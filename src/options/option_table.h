@@ -27,6 +27,8 @@ enum class Command : uint32_t {
   kList,
   kPull,
   kVersion,
+  kCompletion,
+  kMan,
 };
 using CommandSet = uint32_t;
 constexpr CommandSet command_bit(Command command) { return CommandSet{1} << static_cast<uint32_t>(command); }
@@ -38,7 +40,8 @@ struct CommandRow {
   std::string_view arguments;  // of the usage line: "MODEL"
   std::string_view summary;
   std::string_view examples[2];
-  size_t max_arguments;  // words that are no flag
+  size_t max_arguments;                  // words that are no flag
+  std::string_view argument_words = {};  // the first of them is one of these; empty: anything
 };
 
 enum class OptionType {
