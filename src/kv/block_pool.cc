@@ -8,6 +8,7 @@ namespace mlxcel {
 BlockPool::BlockPool(int32_t num_blocks, int32_t block_size) : block_size_(block_size) {
   MLXCEL_CHECK(num_blocks >= 0 && block_size >= 1);
   references_.assign(static_cast<size_t>(num_blocks), 0);
+  is_cached_.assign(static_cast<size_t>(num_blocks), 0);
   free_.reserve(static_cast<size_t>(num_blocks));
   for (BlockId block = num_blocks - 1; block >= 0; --block) free_.push_back(block);  // block 0 is taken first
 }
@@ -35,12 +36,34 @@ std::optional<BlockId> BlockPool::take() {
 
 void BlockPool::retain(BlockId block) {
   MLXCEL_CHECK_MSG(references(block) >= 1, "retain of a free block");
-  ++references_[static_cast<size_t>(block)];
+  const auto index = static_cast<size_t>(block);
+  if (++references_[index] == 2 && is_cached_[index] != 0) --num_cached_alone_;
 }
 
 void BlockPool::release(BlockId block) {
   MLXCEL_CHECK_MSG(references(block) >= 1, "release of a free block");
-  if (--references_[static_cast<size_t>(block)] == 0) free_.push_back(block);
+  const auto index = static_cast<size_t>(block);
+  const int32_t left = --references_[index];
+  MLXCEL_CHECK_MSG(left > 0 || is_cached_[index] == 0,
+                   "a block of the prefix cache is freed behind its back");
+  if (left == 1 && is_cached_[index] != 0) ++num_cached_alone_;
+  if (left == 0) free_.push_back(block);
+}
+
+void BlockPool::mark_cached(BlockId block) {
+  MLXCEL_CHECK_MSG(references(block) >= 1, "a free block cannot be cached");
+  const auto index = static_cast<size_t>(block);
+  MLXCEL_CHECK_MSG(is_cached_[index] == 0, "a block is cached twice");
+  is_cached_[index] = 1;
+  if (references_[index] == 1) ++num_cached_alone_;
+}
+
+void BlockPool::unmark_cached(BlockId block) {
+  const int32_t count = references(block);
+  const auto index = static_cast<size_t>(block);
+  MLXCEL_CHECK_MSG(is_cached_[index] != 0, "the block is not cached");
+  is_cached_[index] = 0;
+  if (count == 1) --num_cached_alone_;
 }
 
 Status BlockPool::check_integrity(std::span<const std::span<const BlockId>> holders) const {
@@ -71,10 +94,17 @@ Status BlockPool::check_integrity(std::span<const std::span<const BlockId>> hold
     }
     is_listed[index] = true;
   }
+  int32_t cached_alone = 0;
   for (size_t block = 0; block < counted.size(); ++block) {
+    cached_alone += is_cached_[block] != 0 && references_[block] == 1 ? 1 : 0;
     if (references_[block] != 0 || is_listed[block]) continue;
     return make_error(ErrorKind::kInternal, "a block without references is not in the free list",
                       "block " + std::to_string(block));
+  }
+  if (cached_alone != num_cached_alone_) {
+    return make_error(ErrorKind::kInternal,
+                      "the kept count of blocks that only the prefix cache holds is wrong", "",
+                      std::to_string(cached_alone), std::to_string(num_cached_alone_));
   }
   return ok_status();
 }

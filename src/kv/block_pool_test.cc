@@ -38,6 +38,31 @@ TEST(BlockPool, CountsReferences) {
   EXPECT_EQ(pool.num_in_use(), 0);
 }
 
+TEST(BlockPool, KnowsHowManyBlocksOnlyTheCacheHolds) {
+  BlockPool pool(3, 16);
+  const BlockId a = pool.take().value(), b = pool.take().value();
+  EXPECT_EQ(pool.num_cached_alone(), 0);
+  pool.retain(a);
+  pool.mark_cached(a);  // its sequence still runs
+  pool.mark_cached(b);
+  EXPECT_EQ(pool.num_cached_alone(), 1);
+  pool.release(a);
+  EXPECT_EQ(pool.num_cached_alone(), 2);
+  pool.retain(a);
+  pool.retain(a);
+  EXPECT_EQ(pool.num_cached_alone(), 1);
+  pool.release(a);
+  EXPECT_EQ(pool.num_cached_alone(), 1);
+  pool.release(a);
+  pool.unmark_cached(b);
+  EXPECT_EQ(pool.num_cached_alone(), 1);
+  pool.release(b);
+  pool.unmark_cached(a);
+  pool.release(a);
+  EXPECT_EQ(pool.num_cached_alone(), 0);
+  EXPECT_TRUE(pool.check_integrity({}).ok());
+}
+
 TEST(BlockPool, AnEmptyPoolHasNothingToGive) {
   BlockPool pool(0, 32);
   EXPECT_EQ(pool.take(), std::nullopt);
@@ -73,6 +98,16 @@ TEST(BlockPool, ShuffleKeepsTheBlocks) {
   }
   EXPECT_EQ(seen.size(), 64u);
   EXPECT_FALSE(is_ascending);
+}
+
+TEST(BlockPoolDeathTest, WrongMarksAbort) {
+  BlockPool pool(2, 16);
+  EXPECT_DEATH(pool.mark_cached(0), "cannot be cached");
+  const BlockId block = pool.take().value();
+  EXPECT_DEATH(pool.unmark_cached(block), "not cached");
+  pool.mark_cached(block);
+  EXPECT_DEATH(pool.mark_cached(block), "twice");
+  EXPECT_DEATH(pool.release(block), "behind its back");
 }
 
 TEST(BlockPoolDeathTest, BrokenCountsAbort) {

@@ -235,6 +235,7 @@ void PrefixCache::drop_superseded(NodeIndex parent, uint64_t context, std::span<
 PrefixCache::NodeIndex PrefixCache::insert(NodeIndex parent, const BlockKey& key, uint64_t context,
                                            std::span<const TokenId> tokens, BlockId block) {
   pool_.retain(block);
+  pool_.mark_cached(block);
   NodeIndex index = static_cast<NodeIndex>(nodes_.size());
   if (unused_nodes_.empty()) {
     nodes_.emplace_back();
@@ -274,7 +275,9 @@ void PrefixCache::erase(NodeIndex index) {
       is_full(node) && found != full_blocks_.end() && found->second == index) {
     full_blocks_.erase(found);
   }
-  pool_.release(std::exchange(blocks_[index], kNoBlock));
+  const BlockId block = std::exchange(blocks_[index], kNoBlock);
+  pool_.unmark_cached(block);
+  pool_.release(block);
   node = Node{};
   unused_nodes_.push_back(index);
   --num_nodes_;
@@ -303,7 +306,12 @@ bool PrefixCache::hides_free_blocks(NodeIndex index) const {
   return false;
 }
 
+// Between two steps no match is alive, and the pool has the number.
 int64_t PrefixCache::num_evictable() const {
+  return num_pins_ == 0 ? pool_.num_cached_alone() : count_evictable();
+}
+
+int64_t PrefixCache::count_evictable() const {
   is_pinned_.assign(nodes_.size(), 0);
   is_pinned_[kRoot] = 1;
   for (size_t i = 1; num_pins_ > 0 && i < nodes_.size(); ++i) {
@@ -393,6 +401,10 @@ Status PrefixCache::check_integrity(std::span<const std::span<const BlockId>> ta
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
     return make_error(ErrorKind::kInternal, "two entries of the prefix cache hold the same block");
+  }
+  if (count_evictable() != num_evictable()) {
+    return make_error(ErrorKind::kInternal, "the prefix cache's count of evictable blocks is wrong", "",
+                      std::to_string(count_evictable()), std::to_string(num_evictable()));
   }
   std::vector<std::span<const BlockId>> holders(tables.begin(), tables.end());
   holders.emplace_back(own);

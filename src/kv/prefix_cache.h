@@ -98,7 +98,7 @@ class PrefixCache {
 
   int64_t num_blocks() const { return num_nodes_; }
   // Blocks that evict() could free now: entries that nobody else holds and below which nobody else holds one.
-  // Looks at every entry.
+  // A kept number, but for the time that a match is alive: then every entry is looked at.
   int64_t num_evictable() const;
   // Frees min(num_blocks, num_evictable()) blocks and returns how many.
   int64_t evict(int64_t num_blocks);
@@ -145,20 +145,21 @@ class PrefixCache {
   bool is_held(NodeIndex index) const;
   bool is_live(NodeIndex index) const { return index == kRoot || blocks_[index] != kNoBlock; }
   bool hides_free_blocks(NodeIndex index) const;
+  int64_t count_evictable() const;
   Status check_node(NodeIndex index) const;
 
   BlockPool& pool_;
   BlockKeyFunction key_function_;
   std::vector<Node> nodes_;
-  std::vector<BlockId> blocks_;          // of each node, apart from it because num_evictable() looks at all;
-                                         // kNoBlock: the root, and unused nodes
+  std::vector<BlockId> blocks_;  // of each node, apart from it because count_evictable() looks at all;
+                                 // kNoBlock: the root, and unused nodes
   std::vector<NodeIndex> unused_nodes_;  // slots of nodes_
   int64_t num_nodes_ = 0;                // live, without the root
   int64_t num_pins_ = 0;
   uint64_t clock_ = 0;                                            // one tick per match or donation
   std::unordered_map<BlockKey, NodeIndex, KeyHash> full_blocks_;  // of colliding keys one
   std::set<std::pair<uint64_t, NodeIndex>> leaves_;               // (last_use, node)
-  mutable std::vector<uint8_t> is_pinned_;                        // scratch of num_evictable()
+  mutable std::vector<uint8_t> is_pinned_;                        // scratch of count_evictable()
   PrefixCacheCounters counters_;
 };
 

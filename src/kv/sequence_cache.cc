@@ -82,6 +82,7 @@ KvStorageKind SequenceCache::kind() const {
 }
 
 int64_t SequenceCache::blocks_held() const {
+  if (first_visible_ == 0) return static_cast<int64_t>(blocks_.size());  // none was dropped at the front
   return static_cast<int64_t>(blocks_.size()) - std::count(blocks_.begin(), blocks_.end(), kNoBlock);
 }
 
