@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -90,6 +91,9 @@ struct EngineOptions {
   // After each step the rows of the tokens it made are computed at once, before anyone has looked at them;
   // what turns out not to be wanted is trimmed.
   bool lookahead = false;
+  // For tests: sees each row of logits that a token is about to be chosen from, and the position of that
+  // token.
+  std::function<void(SequenceId, int64_t position, std::span<const float> logits)> on_choice;
 };
 
 struct EngineCounters {
@@ -104,6 +108,7 @@ struct KvUse {
   int64_t held = 0;    // by sequences
   int64_t cached = 0;  // by the prefix cache alone: given up on demand
   int64_t block_size = 1;
+  bool is_dense = false;
 };
 
 class Engine {

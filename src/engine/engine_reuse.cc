@@ -58,6 +58,7 @@ KvUse EngineImpl::kv_use() const {
   } else {
     int64_t held = 0;
     for (const auto& [id, one] : rows_) held += one.cache ? 1 : 0;
+    use.is_dense = true;
     use.total = budget_.kv.num_slots;
     use.cached = static_cast<int64_t>(retired_.size());
     use.free = use.total - held - use.cached;

@@ -235,6 +235,7 @@ void EngineImpl::finish_ahead(Work& work) {
 // False: no token can be chosen there; the rows from that position on are gone and the event has the error.
 bool EngineImpl::choose_token(Work& work, const Output& output, SequenceEvent& event) {
   EngineRow& chosen = *work.row;
+  if (options_.on_choice) options_.on_choice(work.event.sequence, chosen.num_tokens(), output.logits);
   const std::span<const TokenId> suppressed = chosen.suppressed_now();
   TokenId token = Sampler::kNoToken;
   if (!chosen.sampler.params().is_plain_greedy() || !suppressed.empty()) {

@@ -14,7 +14,7 @@ class EngineAdapter final : public EngineControl {
   int64_t context_length() const override { return engine_.context_length(); }
   BlockCounts blocks() const override {
     const KvUse use = engine_.kv_use();
-    return {use.free, use.cached, use.total, use.block_size};
+    return {use.free, use.cached, use.total, use.block_size, use.is_dense};
   }
   int64_t num_tokens(SequenceId id) const override { return static_cast<int64_t>(engine_.tokens(id).size()); }
   int64_t num_computed(SequenceId id) const override { return engine_.num_computed(id); }

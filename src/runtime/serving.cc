@@ -163,6 +163,7 @@ class Loop final : public ServingLoop {
     adapter_.emplace(*session_.engine);
     MLXCEL_ASSIGN_OR_RETURN(const SchedulerOptions scheduler, scheduler_options());
     scheduler_.emplace(*adapter_, scheduler, draft_policy());
+    rows_max_ = adapter_->rows_max();
     fill_info();
     const std::lock_guard lock(mutex_);
     update_snapshot(0.0);
@@ -232,7 +233,7 @@ class Loop final : public ServingLoop {
     return check_context(static_cast<int64_t>(r.prompt.size()));
   }
   Status check_context(int64_t num_prompt) const {
-    const int64_t most = std::min(info_.context_length, session_.engine->kv_capacity_rows());
+    const int64_t most = rows_max_;
     if (num_prompt + 1 <= most) return ok_status();
     return make_error(
         ErrorKind::kInvalidArgument,
@@ -630,6 +631,7 @@ class Loop final : public ServingLoop {
   // Written while loading, immutable afterwards (but for the engine, which is this thread's).
   ModelSession session_;
   ModelInfo info_;
+  int64_t rows_max_ = 0;  // that one sequence may reach
   std::optional<EngineAdapter> adapter_;
   std::optional<Scheduler> scheduler_;
 

@@ -19,6 +19,7 @@ struct BlockCounts {
   int64_t evictable = 0;  // of the prefix cache, given up on demand; exactly what could be freed now
   int64_t total = 0;
   int64_t block_size = 1;
+  bool is_dense = false;  // a block is a slot: it holds all rows of one sequence, which never needs another
   int64_t available() const { return free + evictable; }
 };
 
@@ -32,7 +33,7 @@ class EngineControl {
   // == rows_max.
   int64_t rows_max() const {
     const BlockCounts counts = blocks();
-    return std::min(context_length(), counts.total * counts.block_size);
+    return std::min(context_length(), counts.is_dense ? counts.block_size : counts.total * counts.block_size);
   }
 
   // 0 <= num_computed < num_tokens between steps, for every sequence that has not ended.

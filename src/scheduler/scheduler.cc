@@ -53,7 +53,7 @@ Scheduler::Scheduler(EngineControl& engine, const SchedulerOptions& options, Dra
       options_(options),
       draft_policy_(std::move(draft_policy)),
       governor_(options.decode_wait_factor, options.prefill_tokens_min),
-      blocks_kept_free_(ceil_div(engine.blocks().total, 100)),
+      blocks_kept_free_(engine.blocks().is_dense ? 0 : ceil_div(engine.blocks().total, 100)),
       rows_max_(engine.rows_max()) {
   MLXCEL_CHECK(options.validate().ok());
 }

@@ -9,11 +9,11 @@
 //   the engine runs the step;  apply(result, now) -> what happened, for the streams.
 //
 // Blocks: a prompt is admitted when all its rows, and all rows that running prompts still miss, fit into free
-// and evictable blocks, and 1 % of the pool stays free beside running rows. Nobody overtakes the head of the
-// queue. When a running sequence cannot get its blocks all the same, the youngest of the lowest priority
-// gives up its own and waits again, in its old place; that may be the asking one itself. The first in the
-// order never has to, so the whole always moves. Optional rows (drafts, padding, lookahead) never take the
-// last block.
+// and evictable blocks, and 1 % of the pool stays free beside running rows (of dense slots none: no running
+// row will ask for a second one). Nobody overtakes the head of the queue. When a running sequence cannot get
+// its blocks all the same, the youngest of the lowest priority gives up its own and waits again, in its old
+// place; that may be the asking one itself. The first in the order never has to, so the whole always moves.
+// Optional rows (drafts, padding, lookahead) never take the last block.
 //
 // Fairness: let c = min(prefill_chunk, max_batch_tokens - max_running), or the smaller prefill_tokens_min
 // where prefill adapts; let T be the rows that this prompt and those admitted before it still miss when it is
@@ -163,7 +163,7 @@ class Scheduler {
   SchedulerOptions options_;
   DraftPolicy draft_policy_;
   PrefillGovernor governor_;
-  int64_t blocks_kept_free_;  // beside running rows
+  int64_t blocks_kept_free_;  // beside running rows; 0 when dense
   int64_t rows_max_;          // of a sequence
   Requests waiting_, running_;
   std::unordered_map<SequenceId, Order> requests_;  // never iterated for decisions

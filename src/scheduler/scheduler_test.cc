@@ -64,11 +64,12 @@ class CountingEngine : public EngineControl {
     }
   }
 
+  void use_dense_slots() { is_dense_ = true; }
   int64_t context_length() const override { return context_length_; }
   BlockCounts blocks() const override {
     int64_t held = 0;
     for (const auto& [id, row] : rows_) held += blocks_of(row.num_computed);
-    return {num_blocks_ - held, 0, num_blocks_, block_size_};
+    return {num_blocks_ - held, 0, num_blocks_, block_size_, is_dense_};
   }
   int64_t num_tokens(SequenceId id) const override { return rows_.at(id).num_tokens; }
   int64_t num_computed(SequenceId id) const override { return rows_.at(id).num_computed; }
@@ -84,8 +85,11 @@ class CountingEngine : public EngineControl {
   struct Row {
     int64_t num_tokens = 0, num_computed = 0, end = 0, num_cached = 0;
   };
-  int64_t blocks_of(int64_t rows) const { return (rows + block_size_ - 1) / block_size_; }
+  int64_t blocks_of(int64_t rows) const {
+    return is_dense_ ? std::min<int64_t>(rows, 1) : (rows + block_size_ - 1) / block_size_;
+  }
   int64_t num_blocks_, block_size_, context_length_;
+  bool is_dense_ = false;
   std::map<SequenceId, Row> rows_;
 };
 
@@ -261,6 +265,21 @@ TEST(Scheduler, KeepsOnePercentFreeBesideRunningRows) {
   Fixture alone(300, 1, 1000, options_of(3, 1000, 1000));
   alone.add(299);
   EXPECT_EQ(alone.step(), (Segments{{1, 299}}));
+}
+
+// A slot that was kept free would never be used: with two of them only one request ran at a time.
+TEST(Scheduler, EveryDenseSlotIsUsedAndItsRowsAreTheLimit) {
+  CountingEngine engine(2, 100, 1000);
+  engine.use_dense_slots();
+  Scheduler scheduler(engine, options_of(2, 1000, 1000));
+  EXPECT_EQ(engine.rows_max(), 100);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(scheduler.add(engine.add(50), {}, Timestamp{}).ok());
+  EXPECT_EQ(scheduler.schedule(Timestamp{}).segments.size(), 2u);
+  EXPECT_TRUE(scheduler.can_add(99).ok());
+  const Status too_long = scheduler.can_add(100);
+  ASSERT_FALSE(too_long.ok());
+  EXPECT_EQ(too_long.error().kind, ErrorKind::kInvalidArgument);
+  EXPECT_NE(too_long.error().to_string().find("100"), std::string::npos);
 }
 
 TEST(Scheduler, NobodyOvertakesTheHeadOfTheQueue) {
