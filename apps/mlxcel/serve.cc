@@ -105,6 +105,32 @@ bool is_loopback(const HttpServerOptions& http) {
          http.host.starts_with("127.");
 }
 
+Result<std::vector<MetricDialect>> metric_aliases(const Settings& settings) {
+  std::vector<MetricDialect> dialects;
+  const std::string names = settings.text("metrics-alias").value_or("");
+  for (size_t at = 0; at < names.size();) {
+    const size_t end = std::min(names.find(',', at), names.size());
+    const std::string name = names.substr(at, end - at);
+    at = end + 1;
+    const bool is_llama = name == "llama";
+    if (!is_llama && name != "vllm") {
+      return make_error(ErrorKind::kInvalidArgument, "wrong value", "--metrics-alias",
+                        "llama, vllm or llama,vllm", fmt::format("'{}'", names));
+    }
+    dialects.push_back(is_llama ? MetricDialect::kLlama : MetricDialect::kVllm);
+  }
+  return dialects;
+}
+
+Status open_log(const Settings& settings) {
+  const std::string format = *settings.text("log-format");
+  set_log_format(format == "json"   ? LogFormat::kJson
+                 : format == "text" ? LogFormat::kTimed
+                                    : LogFormat::kPlain);
+  if (const auto path = settings.text("log-file")) return set_log_file(*path);
+  return ok_status();
+}
+
 // A request's defaults: flag, generation_config.json, built-in. The file's do_sample = false means greedy.
 Result<RequestDefaults> request_defaults(Settings settings, const TextModel::Defaults& model,
                                          std::string id) {
@@ -157,6 +183,7 @@ void print_ready(Context& context, const ServingLoop& loop, const ApiServer& ser
                   defaults.sampling.temperature, defaults.sampling.top_k, defaults.sampling.top_p,
                   defaults.sampling.min_p));
   t.note(fmt::format("ready in {:.2f} s: {}", m.load_seconds, server.address()));
+  log_info("ready: {} on {}", m.id, server.address());
 }
 
 }  // namespace
@@ -166,7 +193,9 @@ Result<int> serve_command(Context& context) {
   const auto word = context.arguments.empty() ? settings.text("model") : std::optional(context.arguments[0]);
   MLXCEL_ASSIGN_OR_RETURN(const ResolvedModel model, find_model(context, word));
   MLXCEL_ASSIGN_OR_RETURN(ServingOptions serving, serving_options(settings, model));
+  MLXCEL_RETURN_IF_ERROR(open_log(settings));
   ApiServerOptions api;
+  MLXCEL_ASSIGN_OR_RETURN(api.metric_aliases, metric_aliases(settings));
   api.http = http_options(settings);
   MLXCEL_ASSIGN_OR_RETURN(api.api_keys, read_keys(settings));
   MLXCEL_ASSIGN_OR_RETURN(api.defaults,

@@ -182,6 +182,16 @@ TEST(MemoryInfo, ThisMachineSays) {
   EXPECT_GT(available_memory_bytes().value_or(1), 0u);
 }
 
+TEST(Log, Formats) {
+  const auto line = [](LogFormat format) {
+    return format_log_line(format, LogLevel::kWarning, "a \"b\"\n", 1'764'888'301.25);
+  };
+  EXPECT_EQ(line(LogFormat::kPlain), "warning: a \"b\"\n\n");
+  EXPECT_EQ(line(LogFormat::kTimed), "2025-12-04T22:45:01.250Z warning a \"b\"\n\n");
+  EXPECT_EQ(line(LogFormat::kJson),
+            "{\"time\":\"2025-12-04T22:45:01.250Z\",\"level\":\"warning\",\"message\":\"a \\\"b\\\"\\n\"}\n");
+}
+
 TEST(Log, SinkSeesTheLinesAtItsLevel) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view m) { lines.emplace_back(m); });

@@ -51,9 +51,9 @@ TEST(OptionTable, NamesAreUniqueWithinACommand) {
 
 TEST(OptionTable, EnvironmentNamesAreUniformAndUnique) {
   std::set<std::string_view> seen;
-  const std::set<std::string_view> foreign = {"HF_HOME",        "HF_ENDPOINT",   "HF_TOKEN",
-                                              "XDG_CACHE_HOME", "LLAMA_API_KEY", "NOTIFY_SOCKET",
-                                              "HOME",           "NO_COLOR",      "TERM"};
+  const std::set<std::string_view> foreign = {
+      "HF_HOME",        "HF_ENDPOINT",   "HF_TOKEN", "XDG_CACHE_HOME", "LLAMA_API_KEY",
+      "LLAMA_LOG_FILE", "NOTIFY_SOCKET", "HOME",     "NO_COLOR",       "TERM"};
   for (const OptionRow& row : option_table()) {
     for (const std::string_view name : split_words(row.environment)) {
       EXPECT_TRUE(seen.insert(name).second) << name;

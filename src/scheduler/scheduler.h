@@ -52,8 +52,9 @@ struct SchedulerOptions {
   // CPU: beside decode rows no more prompt rows than let a row wait decode_wait_factor times its usual step.
   bool adapts_prefill = false;
   double decode_wait_factor = 1.3;
-  int32_t prefill_tokens_min =
-      8;  // but this many always: one pass over the weights costs the same for 1..8 rows
+  // But this many always, or a prompt beside endless answers would wait for ever. Few, because on a CPU each
+  // row beyond the first costs: 8 rows beside one stream make its step several times longer.
+  int32_t prefill_tokens_min = 2;
 
   Status validate() const;
 };

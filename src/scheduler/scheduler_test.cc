@@ -413,6 +413,7 @@ TEST(Scheduler, PrefillBesideDecodeIsMeasured) {
   SchedulerOptions options = options_of(4, 1000, 500);
   options.adapts_prefill = true;
   options.decode_wait_factor = 1.5;
+  options.prefill_tokens_min = 8;
   Fixture f(1000, 4, 2000, options);
   f.add(100);
   EXPECT_EQ(f.step(), (Segments{{1, 100}}));  // 1 s: 10 ms per prompt row
@@ -433,6 +434,7 @@ TEST(Scheduler, OptionsAreChecked) {
   EXPECT_FALSE(options.validate().ok());
   options = options_of(4, 11, 10);
   options.adapts_prefill = true;
+  options.prefill_tokens_min = 8;
   EXPECT_FALSE(options.validate().ok());
 }
 

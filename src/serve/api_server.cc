@@ -158,7 +158,7 @@ class Server final : public ApiServer, public std::enable_shared_from_this<Serve
 
   std::optional<HttpResponse> refuse(const HttpRequest& r, HttpResponse response) {
     add_cors(r, response);
-    count(canonical_path(r.path), response.status);
+    count(r, response.status);
     return response;
   }
 
@@ -225,18 +225,22 @@ class Server final : public ApiServer, public std::enable_shared_from_this<Serve
   using Request = std::shared_ptr<const HttpRequest>;
   using WriterPtr = std::shared_ptr<ResponseWriter>;
 
-  void count(const std::string& path, int status) {
+  // Counts and logs an answer (of a stream: its beginning).
+  void count(const HttpRequest& r, int status) {
+    const std::string path = canonical_path(r.path);
     // Labels come from the closed set of routes, never from what a client typed.
     bool exists = false;
     find_route("GET", path, exists);
     const bool known = exists || find_route("POST", path, exists) != nullptr;
     const bool model = path.starts_with("/v1/models/");
-    ++http_counts_[{model ? "/v1/models/*" : known ? path : "other", status}];
+    const std::string label = model ? "/v1/models/*" : known ? path : "other";
+    ++http_counts_[{label, status}];
+    log_info("{} {} {} {}", r.remote, r.method, label, status);
   }
   void reply(const Request& r, const WriterPtr& w, HttpResponse response) {
     add_cors(*r, response);
     response.headers.emplace_back("X-Request-Id", request_id(*r));
-    count(canonical_path(r->path), response.status);
+    count(*r, response.status);
     w->send(std::move(response));
   }
   static std::string request_id(const HttpRequest& r) {
@@ -345,6 +349,10 @@ class Server final : public ApiServer, public std::enable_shared_from_this<Serve
     r.content_type = "text/plain; version=0.0.4; charset=utf-8";
     r.body = render_metrics(
         {loop_->snapshot(), loop_->info(), http_counts_, options_.version, unknown_fields_.load()});
+    std::string aliases;
+    for (const MetricDialect dialect : options_.metric_aliases)
+      aliases += alias_metrics(r.body, dialect, loop_->info().id);
+    r.body += aliases;
     return r;
   }
   HttpResponse slots() const {
@@ -558,7 +566,7 @@ class Server final : public ApiServer, public std::enable_shared_from_this<Serve
     head.content_type = "text/event-stream";
     head.headers.emplace_back("X-Request-Id", request_id(*session->request));
     add_cors(*session->request, head);
-    count(canonical_path(session->request->path), 200);
+    count(*session->request, 200);
     session->writer->begin_stream(std::move(head), options_.ping_seconds);
   }
 

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "runtime/serving.h"
 #include "serve/api/generation_fields.h"
+#include "serve/api/metric_aliases.h"
 #include "serve/http/http.h"
 
 namespace mlxcel {
@@ -25,6 +26,7 @@ struct ApiServerOptions {
   double drain_seconds = 30.0;               // after SIGTERM, for streams to finish
   double request_timeout_seconds = 0.0;      // deadline of each request; 0: none
   bool metrics = true, slots = true, props = true;
+  std::vector<MetricDialect> metric_aliases;  // names besides our own
   int num_workers = 2;
   std::string version;
   RequestDefaults defaults;  // sampling as given by flags; the model's own are merged when it is loaded
