@@ -2,33 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <memory>
 #include <set>
 #include <sstream>
 
 #include "base/file.h"
 #include "program.h"
+#include "shell.h"
 
 namespace mlxcel {
 namespace {
-
-struct ShellResult {
-  int code = -1;
-  std::string output;
-};
-ShellResult shell(const std::string& command) {
-  ShellResult result;
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen((command + " 2>&1").c_str(), "r"),
-                                                   [](FILE*) { return 0; });
-  std::array<char, 4096> buffer{};
-  for (size_t got = 0; (got = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;)
-    result.output.append(buffer.data(), got);
-  result.code = exit_code_of_status(::pclose(pipe.get()));
-  return result;
-}
-bool is_installed(const std::string& program) { return shell("command -v " + program).code == 0; }
 
 // A home with the program first in PATH under both of its names and one model in the store.
 class Shells : public testing::Test {
