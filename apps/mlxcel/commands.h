@@ -22,4 +22,8 @@ Result<int> version_command(Context& context);
 Result<int> completion_command(Context& context);
 Result<int> man_command(Context& context);
 
+// What --print-config asks of any command: every setting with its value and origin, those of the named
+// model's generation_config.json included; no weights are read.
+Result<int> print_configuration(Context& context, Command command);
+
 }  // namespace mlxcel

@@ -173,6 +173,10 @@ void apply_model_defaults(Settings& settings, const TextModel::Defaults& default
     set_from_model(settings, "repeat-penalty", static_cast<double>(*defaults.repetition_penalty));
 }
 
+void apply_greedy_default(Settings& settings, const TextModel::Defaults& defaults) {
+  if (defaults.do_sample && !*defaults.do_sample) set_from_model(settings, "temp", 0.0);
+}
+
 Result<SamplingParams> sampling_params(const Settings& settings) {
   const auto number = [&](std::string_view name) { return static_cast<float>(*settings.number(name)); };
   const auto integer = [&](std::string_view name) { return static_cast<int32_t>(*settings.integer(name)); };
@@ -193,7 +197,7 @@ Result<SamplingParams> sampling_params(const Settings& settings) {
   params.dry_base = number("dry-base");
   params.dry_allowed_length = integer("dry-allowed-length");
   params.dry_window = integer("dry-penalty-last-n");
-  params.seed = static_cast<uint64_t>(*settings.integer("seed"));
+  params.seed = static_cast<uint64_t>(settings.integer("seed").value_or(0));
   for (const std::string& entry : settings.list("logit-bias")) {
     const size_t equals = entry.find('=');
     const auto id = parse_integer(entry.substr(0, equals));

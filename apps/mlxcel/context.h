@@ -43,6 +43,8 @@ Result<ModelSession> load_session(Context& context, const ResolvedModel& model, 
 // Lets generation_config.json speak where neither flag nor environment did. Its sampling counts only where it
 // says do_sample; otherwise the answer is greedy.
 void apply_model_defaults(Settings& settings, const TextModel::Defaults& defaults);
+// serve: a model whose file says do_sample = false answers greedily where nothing stronger asks otherwise.
+void apply_greedy_default(Settings& settings, const TextModel::Defaults& defaults);
 Result<SamplingParams> sampling_params(const Settings& settings);
 StopRules stop_rules(const Settings& settings, const TextModel& text);
 Result<GenerateOptions> generate_options(const Settings& settings, const TextModel& text);

@@ -2,6 +2,7 @@
 #include <clocale>
 #include <exception>
 #include <new>
+#include <span>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -63,7 +64,8 @@ LogLevel log_level_of(const Settings& settings) {
   return LogLevel::kWarning;
 }
 
-Result<int> run_program(std::vector<std::string> arguments, Terminal& terminal) {
+Result<int> run_program(std::vector<std::string> arguments, std::span<const std::string> variables,
+                        Terminal& terminal) {
   MLXCEL_ASSIGN_OR_RETURN(CommandLine line, parse_command_line(arguments, process_environment()));
   if (line.wants_help) {
     MLXCEL_ASSIGN_OR_RETURN(const std::string text, help_text(line));
@@ -73,13 +75,11 @@ Result<int> run_program(std::vector<std::string> arguments, Terminal& terminal) 
     return arguments.empty() ? 2 : 0;
   }
   terminal = Terminal(line.settings);
-  if (line.settings.flag("print-config")) {
-    terminal.print(describe_settings(line.settings, false));
-    return 0;
-  }
+  for (const std::string& warning : unknown_variables(variables)) terminal.note(warning);
   set_log_level(log_level_of(line.settings));
   install_interrupt_handler();
   Context context{std::move(line.settings), std::move(line.arguments), terminal};
+  if (context.settings.flag("print-config")) return print_configuration(context, *line.command);
   auto code = dispatch(*line.command, context);
   if (code.ok() && context.terminal.output_failed()) {
     return make_error(ErrorKind::kIo, "cannot write to standard output");
@@ -87,13 +87,18 @@ Result<int> run_program(std::vector<std::string> arguments, Terminal& terminal) 
   return code;
 }
 
-int guarded_main(int argc, char** argv) {
+int guarded_main(int argc, char** argv, char** environment) {
   Terminal terminal;
   try {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     // mlxcel-server is a link to this program with llama-server's manners.
     if (argc > 0 && path_basename(argv[0]) == "mlxcel-server") arguments.insert(arguments.begin(), "serve");
-    const auto code = run_program(std::move(arguments), terminal);
+    std::vector<std::string> variables;
+    for (char** entry = environment; *entry != nullptr; ++entry) {
+      const std::string_view text(*entry);
+      variables.emplace_back(text.substr(0, text.find('=')));
+    }
+    const auto code = run_program(std::move(arguments), variables, terminal);
     if (code.ok()) return *code;
     print_error(terminal, code.error());
     return exit_code_of(code.error().kind);
@@ -110,7 +115,7 @@ int guarded_main(int argc, char** argv) {
 }  // namespace
 }  // namespace mlxcel
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv, char** environment) {
   std::setlocale(LC_CTYPE, "");  // wide characters in the line editor; numbers stay as they are
-  return mlxcel::guarded_main(argc, argv);
+  return mlxcel::guarded_main(argc, argv, environment);
 }

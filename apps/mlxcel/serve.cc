@@ -80,11 +80,11 @@ Result<std::vector<std::string>> read_keys(const Settings& settings) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-      if (!line.empty()) keys.push_back(line);
+      if (!line.empty() && line[0] != '#') keys.push_back(line);
     }
     if (keys.empty()) {
-      return make_error(ErrorKind::kInvalidArgument, "the key file holds no key", *path, "one key a line",
-                        "nothing");
+      return make_error(ErrorKind::kInvalidArgument, "the key file holds no key", *path,
+                        "one key a line (lines that begin with # are comments)", "nothing");
     }
   }
   std::erase(keys, std::string());
@@ -135,10 +135,7 @@ Status open_log(const Settings& settings) {
 Result<RequestDefaults> request_defaults(Settings settings, const TextModel::Defaults& model,
                                          std::string id) {
   apply_model_defaults(settings, model);
-  if (model.do_sample && !*model.do_sample) {
-    settings.set(*find_option("temp"),
-                 Setting{SettingValue(0.0), Origin::kModelFile, "generation_config.json"});
-  }
+  apply_greedy_default(settings, model);
   RequestDefaults defaults;
   defaults.model_id = std::move(id);
   defaults.strict_model = settings.flag("strict-model");

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/suggest.h"
+#include "options/config_file.h"
 
 namespace mlxcel {
 namespace {
@@ -137,20 +138,24 @@ Status read_flag(const OptionRow& row, const std::vector<std::string>& results, 
   return ok_status();
 }
 
-// Two options that exclude each other conflict when they come from the same kind of source; a flag beats the
-// environment's opposite silently, as precedence says.
+bool is_off(const Setting& setting) {
+  const bool* value = std::get_if<bool>(&setting.value);
+  return value != nullptr && !*value;
+}
+
+// Two options that exclude each other conflict when they come from the same kind of source; else the stronger
+// source decides and the other option counts as not set.
 Status check_conflicts(Settings& settings) {
   for (const OptionRow& row : option_table()) {
     for (const std::string_view other : split_words(row.conflicts)) {
       const Setting* a = settings.find(row.name);
       const Setting* b = settings.find(other);
-      if (a == nullptr || b == nullptr || a->origin != b->origin) continue;
-      if (a->origin != Origin::kFlag && a->origin != Origin::kEnvironment) continue;
-      const bool* first = std::get_if<bool>(&a->value);
-      const bool* second = std::get_if<bool>(&b->value);
-      if ((first != nullptr && !*first) || (second != nullptr && !*second)) continue;
-      return usage_error("two settings exclude each other", fmt::format("{} and {}", a->source, b->source),
-                         "one of them", "both");
+      if (a == nullptr || b == nullptr || is_off(*a) || is_off(*b)) continue;
+      if (a->origin == b->origin) {
+        return usage_error("two settings exclude each other", fmt::format("{} and {}", a->source, b->source),
+                           "one of them", "both");
+      }
+      settings.erase(a->origin < b->origin ? row.name : other);
     }
   }
   return ok_status();
@@ -230,6 +235,21 @@ Result<CommandLine> program_help(std::span<const std::string> arguments) {
 
 }  // namespace
 
+std::vector<std::string> unknown_variables(std::span<const std::string> names) {
+  std::vector<std::string> known, lines;
+  for (const OptionRow& row : option_table()) {
+    for (const std::string_view name : split_words(row.environment)) known.emplace_back(name);
+  }
+  for (const std::string& name : names) {
+    if (!name.starts_with("MLXCEL_") || name.starts_with("MLXCEL_TEST_")) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const auto nearest = closest_word(name, known);
+    lines.push_back(fmt::format("warning: the environment variable {} is no setting{}", name,
+                                nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+  }
+  return lines;
+}
+
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments,
                                        const EnvironmentLookup& environment) {
   if (arguments.empty() || arguments[0] == "-h" || arguments[0].starts_with("--help=") ||
@@ -261,6 +281,8 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments,
   if (line.wants_help) return line;
   if (separator != words.end()) line.arguments.insert(line.arguments.end(), separator + 1, words.end());
   MLXCEL_RETURN_IF_ERROR(read_environment(*split.command, environment, line.settings));
+  if (const auto path = line.settings.text("config"))
+    MLXCEL_RETURN_IF_ERROR(read_config_file(*path, *split.command, line.settings));
   MLXCEL_RETURN_IF_ERROR(check_conflicts(line.settings));
   set_defaults(*split.command, line.settings);
   if (line.arguments.size() > row.max_arguments) {

@@ -23,7 +23,11 @@ struct CommandLine {
   std::string help_topic;  // of --help=TOPIC; may be empty
 };
 
-// `arguments` without the program's name.
+// One line for each of `names` (of all environment variables) that begins like ours and is none of ours: a
+// misspelt variable would otherwise do nothing without a word. MLXCEL_TEST_... belong to the tests.
+std::vector<std::string> unknown_variables(std::span<const std::string> names);
+
+// `arguments` without the program's name. Reads the file of --config.
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments,
                                        const EnvironmentLookup& environment);
 

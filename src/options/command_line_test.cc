@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
 #include <set>
@@ -84,6 +85,7 @@ TEST(CommandLine, PrecedenceHoldsForEveryOption) {
     for (const OptionRow& row : option_table()) {
       if (!belongs_to(row, command.command) || row.environment.empty() || row.repeatable || row.secret)
         continue;
+      if (row.name == "config") continue;  // it would be read
       std::string from_environment = "1", from_flag = "2";
       if (row.type == OptionType::kBoolean) from_flag = "false";
       if (row.type == OptionType::kNumber) from_environment = "0.25", from_flag = "0.5";
@@ -282,6 +284,122 @@ TEST(Help, GroupsSearchesAndRefuses) {
           << command.name << " " << row.name;
     }
   }
+}
+
+// A configuration file in the system's temporary folder, gone afterwards.
+class ConfigFile {
+ public:
+  explicit ConfigFile(std::string_view text)
+      : path_(testing::TempDir() + fmt::format("mlxcel-config-{}.toml", ::getpid())) {
+    EXPECT_TRUE(write_file_atomically(path_, text).ok());
+  }
+  ~ConfigFile() { ::unlink(path_.c_str()); }
+  ConfigFile(const ConfigFile&) = delete;
+  ConfigFile& operator=(const ConfigFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string config_error(std::string_view text, const std::vector<std::string>& command = {"serve"}) {
+  const ConfigFile file(text);
+  std::vector<std::string> words = command;
+  words.insert(words.end(), {"--config", file.path()});
+  return error_of(words);
+}
+
+TEST(Config, LiesBetweenEnvironmentAndModelFile) {
+  const ConfigFile file(
+      "threads = 3\ntop-k = 7\nctx-size = \"8K\"\nverbose = true\n[serve]\nport = 99\ntop-k = 9\n"
+      "allowed-origins = [\"a\", \"b\"]\ntimeout = \"5s\"\nkv-memory = \"1GiB\"\n[\"bench decode\"]\nbatch = "
+      "4\n");
+  auto line = parse({"serve", "--config", file.path(), "--port", "77"}, {{"MLXCEL_CTX_SIZE", "100"}});
+  ASSERT_TRUE(line.ok()) << line.error().to_string();
+  const Settings& s = line->settings;
+  EXPECT_EQ(s.integer("port"), 77);       // the flag
+  EXPECT_EQ(s.integer("ctx-size"), 100);  // the environment
+  EXPECT_EQ(s.integer("threads"), 3);     // the file, for all commands
+  EXPECT_EQ(s.integer("top-k"), 9);       // its table of the command beats its top
+  EXPECT_EQ(s.list("allowed-origins"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(s.number("timeout"), 5.0);
+  EXPECT_TRUE(s.flag("verbose"));
+  EXPECT_TRUE(s.is_given("threads"));
+  EXPECT_EQ(s.find("top-k")->source, file.path() + ":7");
+  Settings settings = s;
+  settings.set(*find_option("top-k"),
+               Setting{SettingValue(int64_t{1}), Origin::kModelFile, "generation_config.json"});
+  EXPECT_EQ(settings.integer("top-k"), 9);
+  auto bench = parse({"bench", "decode"}, {{"MLXCEL_CONFIG", file.path()}});
+  ASSERT_TRUE(bench.ok()) << bench.error().to_string();
+  EXPECT_EQ(bench->settings.integer("batch"), 4);
+}
+
+// Each option that can be in the file, by its own type: read, and refused when it is of another type.
+TEST(Config, EveryOptionCanBeSet) {
+  for (const OptionRow& row : option_table()) {
+    if (row.environment_only || row.secret || row.name == "help" || row.name == "config" ||
+        row.name == "print-config")
+      continue;
+    std::string value = "\"x\"", wrong = "true";
+    if (row.type == OptionType::kBoolean) value = "true", wrong = "3";
+    if (row.type == OptionType::kInteger || row.type == OptionType::kCount) value = "2";
+    if (row.type == OptionType::kNumber) value = "1.0";
+    if (row.type == OptionType::kSize || row.type == OptionType::kSizeOrPercent)
+      value = "\"1GB\"", wrong = "1000";
+    if (row.type == OptionType::kDuration) value = "\"2s\"", wrong = "2";
+    if (row.type == OptionType::kChoice) value = fmt::format("\"{}\"", split_words(row.choices)[0]);
+    for (const CommandRow& command : command_table()) {
+      if (!belongs_to(row, command.command)) continue;
+      std::vector<std::string> words;
+      for (const std::string_view word : split_words(command.name)) words.emplace_back(word);
+      const ConfigFile file(fmt::format("[\"{}\"]\n{} = {}\n", command.name, row.name, value));
+      std::vector<std::string> with_file = words;
+      with_file.insert(with_file.end(), {"--config", file.path()});
+      auto line = parse(with_file);
+      ASSERT_TRUE(line.ok()) << line.error().to_string();
+      EXPECT_EQ(line->settings.find(row.name)->origin, Origin::kConfigFile) << row.name;
+      EXPECT_TRUE(contains(config_error(fmt::format("{} = {}\n", row.name, wrong), words), ":1 ("))
+          << row.name;
+      break;
+    }
+  }
+}
+
+TEST(Config, MistakesAreNamedWithTheirLine) {
+  EXPECT_TRUE(contains(config_error("\n[serve]\nprot = 1\n"), ".toml:3"));
+  EXPECT_TRUE(contains(config_error("[serve]\nprot = 1\n"), "did you mean 'port'?"));
+  EXPECT_TRUE(contains(config_error("[sevre]\nport = 1\n"), "did you mean 'serve'?"));
+  EXPECT_TRUE(
+      contains(config_error("[run]\nprot = 1\n"), "unknown key"));  // another command's table is read too
+  EXPECT_TRUE(contains(config_error("[run]\ntemp = 1000\n"), "from 0 to 100"));
+  EXPECT_TRUE(contains(config_error("[list]\nport = 1\n"), "no setting of 'mlxcel list'"));
+  EXPECT_TRUE(contains(config_error("port = 1\nport = 2\n"), "no TOML"));
+  EXPECT_TRUE(contains(config_error("port = [1]\n"), "a number"));
+  EXPECT_TRUE(contains(config_error("help = true\n"), "unknown key"));
+  const std::string secret = config_error("api-key = \"sesame\"\n");
+  EXPECT_TRUE(contains(secret, "api-key-file")) << secret;
+  EXPECT_FALSE(contains(secret, "sesame"));
+  EXPECT_TRUE(contains(error_of({"serve", "--config", "/no/such/file.toml"}), "/no/such/file.toml"));
+}
+
+TEST(CommandLine, TheStrongerOfTwoExclusiveSettingsStays) {
+  const ConfigFile file("chat-template = \"from the file\"\n");
+  auto line = parse({"generate", "--config", file.path(), "--chat-template-file", "x"});
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(line->settings.text("chat-template"), std::nullopt);
+  line = parse({"generate", "--raw"}, {{"MLXCEL_SYSTEM", "you are"}});
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(line->settings.text("system"), std::nullopt);
+}
+
+TEST(Environment, MisspeltVariablesAreNoticed) {
+  const std::vector<std::string> names = {"HOME", "MLXCEL_TEMPP", "MLXCEL_TEMP", "MLXCEL_TEST_SMOLLM2",
+                                          "MLXCEL_ZEBRA"};
+  const std::vector<std::string> lines = unknown_variables(names);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(contains(lines[0], "did you mean MLXCEL_TEMP?")) << lines[0];
+  EXPECT_TRUE(contains(lines[1], "MLXCEL_ZEBRA")) << lines[1];
 }
 
 TEST(Reference, TheCommittedFileIsFresh) {

@@ -165,6 +165,8 @@ constexpr OptionRow kOptions[] = {
     {.name = "color", .aliases = "--colour", .environment = "MLXCEL_COLOR", .type = kChoice,
      .value_name = "WHEN", .default_text = "auto", .choices = "auto always never", .group = kGeneral,
      .commands = kOnAll, .help = "colours in the terminal; auto follows NO_COLOR and TERM"},
+    {.name = "config", .environment = "MLXCEL_CONFIG", .type = kText, .value_name = "FILE", .group = kGeneral,
+     .commands = kOnAll, .help = "TOML file with settings: keys are flag names, tables are commands"},
     {.name = "print-config", .type = kBoolean, .default_text = "false", .group = kGeneral, .commands = kOnAll,
      .advanced = true, .help = "print every setting with its value and where it came from, and leave"},
     // ---- model
@@ -390,7 +392,8 @@ constexpr OptionRow kOptions[] = {
      .group = kServer, .commands = kOnServe | kOnLoad, .repeatable = true, .secret = true,
      .help = "key that clients must send; others on this machine can see a flag: prefer --api-key-file"},
     {.name = "api-key-file", .environment = "MLXCEL_API_KEY_FILE", .type = kText, .value_name = "FILE",
-     .group = kServer, .commands = kOnServe | kOnLoad, .help = "file with one key a line"},
+     .group = kServer, .commands = kOnServe | kOnLoad,
+     .help = "file with one key a line; lines that begin with # are comments"},
     {.name = "allowed-origins", .aliases = "--cors-allow-origins", .environment = "MLXCEL_ALLOWED_ORIGINS",
      .type = kText, .value_name = "ORIGIN", .group = kServer, .commands = kOnServe, .repeatable = true,
      .help = "web pages that may call the server, as https://example.org; * allows all"},

@@ -134,8 +134,10 @@ std::vector<std::string> Settings::list(std::string_view name) const {
 }
 bool Settings::is_given(std::string_view name) const {
   const Setting* setting = checked_find(name);
-  return setting != nullptr && (setting->origin == Origin::kFlag || setting->origin == Origin::kEnvironment);
+  return setting != nullptr && setting->origin >= Origin::kConfigFile;
 }
+
+void Settings::erase(std::string_view name) { values_.erase(name); }
 
 void Settings::set(const OptionRow& row, Setting setting) {
   const auto it = values_.find(row.name);

@@ -1,5 +1,5 @@
 // The settings of one command: each option's value and where it came from. Order of sources: flag,
-// environment, the model's generation_config.json (sampling only), built-in default.
+// environment, the file of --config, the model's generation_config.json (sampling only), built-in default.
 //
 // Owner: the command. Threads: a value.
 // Invariant: values were checked against their row (type, range, choices) when they were set.
@@ -19,14 +19,14 @@
 
 namespace mlxcel {
 
-enum class Origin { kBuiltIn, kModelFile, kEnvironment, kFlag };
+enum class Origin { kBuiltIn, kModelFile, kConfigFile, kEnvironment, kFlag };
 
 // The text values of repeatable options are lists; the words of `choices` of a number ("auto") stay text.
 using SettingValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
 struct Setting {
   SettingValue value;
   Origin origin = Origin::kBuiltIn;
-  std::string source;  // "--temp", "MLXCEL_TEMP", "generation_config.json", "built-in"
+  std::string source;  // "--temp", "MLXCEL_TEMP", "config.toml:3", "generation_config.json", "built-in"
 };
 
 // Reads one variable; apps/ passes the process's own, tests a table.
@@ -43,13 +43,14 @@ class Settings {
   std::optional<double> percent(std::string_view name) const;
   std::optional<std::string> text(std::string_view name) const;
   std::vector<std::string> list(std::string_view name) const;
-  // True when a flag or the environment set it.
+  // True when a flag, the environment or the configuration set it.
   bool is_given(std::string_view name) const;
   const Setting* find(std::string_view name) const;
   const std::map<std::string_view, Setting>& all() const { return values_; }
 
   // Replaces an earlier value of a weaker or equal origin; a stronger one stays.
   void set(const OptionRow& row, Setting setting);
+  void erase(std::string_view name);
 
  private:
   const Setting* checked_find(std::string_view name) const;

@@ -162,6 +162,38 @@ TEST(PrintConfig, ShowsValuesAndOrigins) {
   EXPECT_TRUE(contains(result.out, "built-in")) << result.out;
 }
 
+TEST(PrintConfig, TheModelsFileAndTheConfigurationAreOrigins) {
+  const ScratchFolder folder;
+  std::filesystem::copy(tiny_chat(), folder.path(), std::filesystem::copy_options::recursive);
+  ASSERT_TRUE(write_file_atomically(folder / "generation_config.json",
+                                    R"({"do_sample": true, "temperature": 0.25, "top_k": 11})")
+                  .ok());
+  ASSERT_TRUE(write_file_atomically(folder / "config.toml", "[generate]\ntop-k = 5\n").ok());
+  const auto line_of = [](const std::string& text, const std::string& name) {
+    const size_t at = ("\n" + text).find("\n" + name + " ");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  for (const char* command : {"generate", "serve", "run"}) {
+    const RunResult result = run_program({command, "-m", folder.path(), "--config", folder / "config.toml",
+                                          "--top-p", "0.5", "--print-config"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(line_of(result.out, "temp").ends_with("generation_config.json")) << result.out;
+    EXPECT_TRUE(contains(line_of(result.out, "temp"), "0.25")) << result.out;
+    EXPECT_TRUE(line_of(result.out, "top-p").ends_with("--top-p")) << result.out;
+    EXPECT_TRUE(
+        line_of(result.out, "top-k")
+            .ends_with(std::string(command) == "generate" ? "config.toml:2" : "generation_config.json"))
+        << result.out;
+  }
+}
+
+TEST(Environment, AMisspeltVariableIsNoticedAndNothingElseHappens) {
+  const RunResult result = run_program({"version"}, {.environment = {{"MLXCEL_THRAEDS", "2"}}});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_TRUE(contains(result.err, "did you mean MLXCEL_THREADS?")) << result.err;
+  EXPECT_EQ(run_program({"version"}, {.environment = {{"MLXCEL_THREADS", "2"}}}).err, "");
+}
+
 TEST(Tokenize, TextToIdsAndBack) {
   const std::string texts = R"(["Hello world", "", "<|im_start|>user", "日本語 😀"])";
   const RunResult encoded = run_program({"tokenize", "-m", tiny_chat(), "--json"}, {.input = texts});

@@ -32,8 +32,8 @@ TEST(Unit, SystemdAcceptsIt) {
   // The canary: a misspelt key is found.
   const std::string wrong = replaced(text, "TimeoutStopSec", "TimeoutStoppSec");
   ASSERT_TRUE(write_file_atomically(folder / "mlxcel.service", wrong).ok());
-  EXPECT_TRUE(
-      contains(shell("systemd-analyze verify --man=no " + (folder / "mlxcel.service")).output, "TimeoutStoppSec"));
+  EXPECT_TRUE(contains(shell("systemd-analyze verify --man=no " + (folder / "mlxcel.service")).output,
+                       "TimeoutStoppSec"));
 }
 
 // systemd's end of the protocol.
