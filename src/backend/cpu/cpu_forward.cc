@@ -42,20 +42,21 @@ CpuForward::CpuForward(const CpuModel& model, const KvLayout& layout, const Rope
 
 void CpuForward::declare_widths() {
   const int64_t hidden = model_.spec.hidden_size;
+  const InputForms forms = linear_.input_forms();
   int64_t query = 0, key = 0, value = 0, intermediate = 0;
   for (const CpuLayer& layer : model_.layers) {
     const CpuAttention& attention = layer.attention;
     query = std::max(query, attention.query.matrix.rows());
     key = std::max(key, attention.key.matrix.rows());
     value = std::max(value, attention.value.matrix.rows());
-    mixer_input_.use(hidden, mixer_group_sizes(attention));
-    mixed_.use(attention.output.matrix.columns(), group_sizes_of({&attention.output.matrix}));
-    ffn_input_.use(hidden, ffn_group_sizes(layer));
+    mixer_input_.use(hidden, mixer_group_sizes(attention), forms);
+    mixed_.use(attention.output.matrix.columns(), group_sizes_of({&attention.output.matrix}), forms);
+    ffn_input_.use(hidden, ffn_group_sizes(layer), forms);
     if (!layer.mlp) continue;
     intermediate = std::max(intermediate, layer.mlp->up.matrix.rows());
-    units_.use(layer.mlp->down.matrix.columns(), group_sizes_of({&layer.mlp->down.matrix}));
+    units_.use(layer.mlp->down.matrix.columns(), group_sizes_of({&layer.mlp->down.matrix}), forms);
   }
-  head_input_.use(hidden, group_sizes_of({&model_.head_matrix()}));
+  head_input_.use(hidden, group_sizes_of({&model_.head_matrix()}), forms);
   for (RowBuffer* rows : {&hidden_, &mixer_out_, &ffn_out_}) rows->set_columns(hidden);
   query_.set_columns(query);
   key_.set_columns(key);

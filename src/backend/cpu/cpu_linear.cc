@@ -27,6 +27,11 @@ LinearContext::LinearContext(const KernelTable& kernels, ActivationPrecision pre
   for (AlignedBuffer<uint8_t>& one : scratch_) one.reserve(kLinearScratchBytes);
 }
 
+InputForms LinearContext::input_forms() const {
+  if (!uses_integers()) return {};
+  return top_ > 127.0f ? kernels_.high_forms : kernels_.int8_forms;
+}
+
 void LinearContext::quantise(LinearInput& input, int64_t columns, uint8_t group_sizes, int64_t row) const {
   if (uses_integers()) input.quantise(kernels_, top_, columns, group_sizes, row);
 }

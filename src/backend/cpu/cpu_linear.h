@@ -36,6 +36,8 @@ class LinearContext {
                        const LinearJob& job, Range blocks);
   // Makes the integer forms of a row that the matrices in `group_sizes` need; nothing at f32 precision.
   void quantise(LinearInput& input, int64_t columns, uint8_t group_sizes, int64_t row) const;
+  // What inputs of linear layers have to offer.
+  InputForms input_forms() const;
   bool uses_integers() const { return top_ != 0.0f; }
   const KernelTable& kernels() const { return kernels_; }
   uint64_t scratch_bytes() const;

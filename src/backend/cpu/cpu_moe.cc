@@ -100,12 +100,13 @@ CpuMoePass::CpuMoePass(const CpuModel& model, LinearContext& linear, ThreadPool&
     experts = std::max<int64_t>(experts, spec.num_experts);
     intermediate = std::max<int64_t>(intermediate, spec.intermediate);
     for (const CpuMlp& expert : layer.moe->experts) {
-      pair_input_.use(hidden_size_, group_sizes_of({&expert.gate->matrix, &expert.up.matrix}));
-      units_.use(spec.intermediate, group_sizes_of({&expert.down.matrix}));
+      pair_input_.use(hidden_size_, group_sizes_of({&expert.gate->matrix, &expert.up.matrix}),
+                      linear_.input_forms());
+      units_.use(spec.intermediate, group_sizes_of({&expert.down.matrix}), linear_.input_forms());
     }
     if (layer.moe->shared) {
       shared = std::max<int64_t>(shared, layer.moe->shared->spec.intermediate);
-      shared_units_.use(shared, group_sizes_of({&layer.moe->shared->down.matrix}));
+      shared_units_.use(shared, group_sizes_of({&layer.moe->shared->down.matrix}), linear_.input_forms());
     }
   }
   router_.set_columns(experts);

@@ -22,11 +22,13 @@ enum class PlainType : uint8_t { kF32, kF16, kBF16 };
 // Quantised weights, packed: row blocks of 16 rows; per row block the groups of k in order; a group is
 //   codes   group_size/8 (nibbles) or group_size/4 (bytes) vectors of 64 bytes, vector j with one dword per
 //   row:
-//           nibbles: k = 8j + 2c + i of the row in nibble c + 4i (c = 0..3, i = 0..1)
-//           bytes:   k = 4j + 2c + i of the row in byte   c + 2i (c = 0..1, i = 0..1)
+//           nibbles: k = 8j + 4a + 2c + i of the row in nibble a + 2c + 4i (a, c, i = 0..1)
+//           bytes:   k = 4j      + 2c + i of the row in byte       c + 2i (   c, i = 0..1)
 //   scales  16 of scale_type
 //   offsets 16 of scale_type, absent in symmetric formats
-// Masking a dword's 16-bit halves gives (k, k+1) pairs, the operand of dot16. Rows past the end are zero.
+// Masking a dword's 16-bit halves gives (k, k+1) pairs, the operand of dot16; masking its bytes gives four
+// codes in the order k, k+2, k+1, k+3, which is also the order of the byte planes of QuantisedInput. Rows
+// past the end are zero.
 struct QuantisedWeights {
   const uint8_t* data;  // [row block][group]
   int64_t num_groups;   // per row
@@ -38,14 +40,32 @@ struct QuantisedWeights {
   bool symmetric;
 };
 
+// The forms in which a table's integer core reads p: words, or byte planes p = 128 * high + low with
+// high = (p + 64) >> 7 (docs/numerics.md). At int8 precision p fits the low plane and there is no high one.
+struct InputForms {
+  bool words, low_plane, high_plane;
+};
+
 // Activations of `num_tokens` tokens for the integer core (docs/numerics.md). activation group = max(32,
 // group_size).
 struct QuantisedInput {
-  const int16_t* p;        // [token][p_stride]
-  const float* d;          // [token][group_stride]: per activation group
-  const int32_t* sum;      // [token][group_stride]: per weight group
+  const int16_t* p;      // [token][p_stride]; null: the form was not asked for
+  const int8_t* planes;  // [token][plane_stride]: low, and the high plane high_offset bytes after it; within
+                         // each four of k in the order 0, 2, 1, 3
+  const float* d;        // [token][group_stride]: per activation group
+  const int32_t* sum;    // [token][group_stride]: per weight group
   const float* float_sum;  // the same numbers (exact: below 2^21), ready to be broadcast
-  int64_t p_stride, group_stride;
+  int64_t p_stride, plane_stride, group_stride;
+  int64_t high_offset;  // 0: one plane
+};
+
+// One token of it, to be written. Null: the form is not wanted.
+struct QuantisedRow {
+  int16_t* p;
+  int8_t *low, *high;
+  float* d;
+  int32_t* sum;
+  float* float_sum;
 };
 
 // Plain weights: [row block][k][16] in their own type.
@@ -92,10 +112,10 @@ enum class GateFunction : uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSqua
 
 struct KernelTable {
   const char* name;
-  int32_t attention_rows;  // query rows that attend_block takes at once
-  // x[columns] -> p, d, sum, float_sum. top = 16256 or 127. columns is a multiple of group_size.
-  void (*quantise)(const float* x, int64_t columns, int32_t group_size, float top, int16_t* p, float* d,
-                   int32_t* sum, float* float_sum);
+  int32_t attention_rows;             // query rows that attend_block takes at once
+  InputForms high_forms, int8_forms;  // what linear_quantised reads at either precision
+  // x[columns] -> one token's row. top = 16256 or 127. columns is a multiple of group_size.
+  void (*quantise)(const float* x, int64_t columns, int32_t group_size, float top, const QuantisedRow& row);
   void (*linear_quantised)(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y);
   // f32 activations [token][x_stride].
   void (*linear_plain)(const PlainWeights& w, const float* x, int64_t x_stride, const LinearTarget& y);

@@ -5,7 +5,7 @@
 namespace mlxcel {
 
 const KernelTable* avx2_kernels() {
-  static constexpr KernelTable kTable = make_table<Avx2Lanes>("avx2");
+  static constexpr KernelTable kTable = make_word_table<Avx2Lanes>("avx2");
   return &kTable;
 }
 

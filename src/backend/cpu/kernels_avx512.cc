@@ -5,7 +5,7 @@
 namespace mlxcel {
 
 const KernelTable* avx512_kernels() {
-  static constexpr KernelTable kTable = make_table<Avx512Lanes>("avx512");
+  static constexpr KernelTable kTable = make_word_table<Avx512Lanes>("avx512");
   return &kTable;
 }
 

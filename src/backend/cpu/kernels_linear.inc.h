@@ -30,9 +30,19 @@ constexpr int64_t code_bytes(CodeWidth width, int64_t group_size) {
 }
 
 template <class L>
-void quantise(const float* x, int64_t columns, int32_t group_size, float top, int16_t* p, float* d,
-              int32_t* sum, float* float_sum) {
+MLXCEL_INLINE void store_planes(typename L::I p, const QuantisedRow& row, int64_t k) {
+  if (row.high == nullptr) return L::store_quads(row.low + k, p);
+  const typename L::I high = L::high_plane(p);
+  L::store_quads(row.high + k, high);
+  L::store_quads(row.low + k, L::low_plane(p, high));
+}
+
+template <class L>
+void quantise(const float* x, int64_t columns, int32_t group_size, float top, const QuantisedRow& row) {
   using F = typename L::F;
+  float* d = row.d;
+  int32_t* sum = row.sum;
+  float* float_sum = row.float_sum;
   const int32_t span = group_size > 32 ? group_size : 32;
   for (int64_t begin = 0; begin < columns; begin += span, ++d) {
     const int32_t n = static_cast<int32_t>(min64(span, columns - begin));  // multiples of 16
@@ -53,7 +63,8 @@ void quantise(const float* x, int64_t columns, int32_t group_size, float top, in
       typename L::I total = L::iset(0);
       for (int32_t j = i; j < i + group_size; j += kLanes) {
         const typename L::I q = usable ? L::to_int(L::mul(L::load(x + begin + j), inverse)) : L::iset(0);
-        L::store_i16(p + begin + j, q);
+        if (row.p != nullptr) L::store_i16(row.p + begin + j, q);
+        if (row.low != nullptr) store_planes<L>(q, row, begin + j);
         total = L::iadd(total, q);
       }
       *sum = L::isum16(total);
@@ -62,18 +73,32 @@ void quantise(const float* x, int64_t columns, int32_t group_size, float top, in
   }
 }
 
+// Where the k pair lies that nibbles<c> or bytes<c> takes out of a vector (kernel_table.h).
+template <CodeWidth C>
+constexpr int64_t pair_offset(int c) {
+  return C == CodeWidth::kNibble ? 4 * (c % 2) + 2 * (c / 2) : 2 * c;
+}
+
+// Sums that one token keeps at a time: enough independent chains to hide the latency of a product. Their
+// total is the same integer.
+constexpr int chains(int tokens) { return tokens == 1 ? 4 : (tokens == 2 ? 2 : 1); }
+
 // One k pair group of a tile vector into the sums of T tokens.
-template <class L, CodeWidth C, int c, int T>
+template <class L, CodeWidth C, int c, int T, int N>
 MLXCEL_INLINE void accumulate(typename L::Raw raw, const int16_t* const (&p)[T], int64_t k,
-                              typename L::I (&sum)[T]) {
+                              typename L::I (&sum)[N]) {
   typename L::W w;
   if constexpr (C == CodeWidth::kNibble) {
     w = L::template nibbles<c>(raw);
   } else {
     w = L::template bytes<c>(raw);
   }
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) sum[t] = L::dot16(sum[t], w, p[t] + k + 2 * c);
+  constexpr int chain = c % (N / T);
+#pragma GCC unroll 12
+  for (int t = 0; t < T; ++t) {
+    typename L::I& one = sum[t + T * chain];
+    one = L::dot16(one, w, p[t] + k + pair_offset<C>(c));
+  }
 }
 
 // u = I * s (+ b * S); acc = fma(u, d, acc).
@@ -92,6 +117,7 @@ void quantised_block(const QuantisedWeights& w, const QuantisedInput& x, const u
   using F = typename L::F;
   using I = typename L::I;
   constexpr int64_t kPerVector = C == CodeWidth::kNibble ? 8 : 4;
+  constexpr int N = T * chains(T);
   const int64_t group = w.group_size, vectors = group / kPerVector;
   const int shift = group == 16 ? 1 : 0;  // weight groups per activation group, as a power of two
   const int16_t* p[T];
@@ -108,13 +134,14 @@ void quantised_block(const QuantisedWeights& w, const QuantisedInput& x, const u
   }
   int64_t k = 0;
   for (int64_t g = 0; g < w.num_groups; ++g) {
-    I sum[T];
-#pragma GCC unroll 8
+    I sum[N];
+#pragma GCC unroll 12
     for (int t = 0; t < T; ++t) sum[t] = L::iset(kSymmetric ? -w.zero_point * sums[t][g] : 0);
+    for (int i = T; i < N; ++i) sum[i] = L::iset(0);
     const uint8_t* codes = tile;
     for (int64_t j = 0; j < vectors; ++j, codes += 64, k += kPerVector) {
       const typename L::Raw raw = L::load_raw(codes);
-      L::prefetch(codes + 2048);
+      if constexpr (T <= 4) L::prefetch(codes + 2048);
       accumulate<L, C, 0, T>(raw, p, k, sum);
       accumulate<L, C, 1, T>(raw, p, k, sum);
       if constexpr (C == CodeWidth::kNibble) {
@@ -122,10 +149,11 @@ void quantised_block(const QuantisedWeights& w, const QuantisedInput& x, const u
         accumulate<L, C, 3, T>(raw, p, k, sum);
       }
     }
+    for (int i = T; i < N; ++i) sum[i % T] = L::iadd(sum[i % T], sum[i]);
     const F s = load_scales<L, S>(codes);
     F b = L::zero();
     if constexpr (!kSymmetric) b = load_scales<L, S>(codes + scale_bytes(S));
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int t = 0; t < T; ++t)
       acc[t] = scaled<L, kSymmetric>(sum[t], s, b, float_sums[t][g], d[t][g >> shift], acc[t]);
     tile += w.group_bytes;
@@ -133,49 +161,64 @@ void quantised_block(const QuantisedWeights& w, const QuantisedInput& x, const u
   for (int t = 0; t < T; ++t) L::store(y + (token + t) * y_stride, acc[t]);
 }
 
-// Calls f with the number of tokens as a constant, for tiles of at most `kMost` tokens from `begin` to `end`.
+// Calls f with the number of tokens as a constant.
 template <int kMost, class Function>
-MLXCEL_INLINE void for_token_tiles(int64_t begin, int64_t end, Function f) {
-  if constexpr (kMost >= 8) {
-    for (; begin + 8 <= end; begin += 8) f.template operator()<8>(begin);
+MLXCEL_INLINE void with_tokens(int64_t tokens, int64_t begin, Function f) {
+  if constexpr (kMost > 1) {
+    if (tokens < kMost) return with_tokens<kMost - 1>(tokens, begin, f);
   }
-  if constexpr (kMost == 6) {
-    for (; begin + 6 <= end; begin += 6) f.template operator()<6>(begin);
-  }
-  if constexpr (kMost >= 4) {
-    for (; begin + 4 <= end; begin += 4) f.template operator()<4>(begin);
-  }
-  if constexpr (kMost >= 2) {
-    for (; begin + 2 <= end; begin += 2) f.template operator()<2>(begin);
-  }
-  for (; begin < end; ++begin) f.template operator()<1>(begin);
+  f.template operator()<kMost>(begin);
 }
 
-// Few tokens: the weights are streamed once; a second tile of tokens finds the row block in L1.
+// Tokens [begin, end) as the fewest tiles of at most `kMost`, of equal size as far as possible.
+template <int kMost, class Function>
+MLXCEL_INLINE void for_token_tiles(int64_t begin, int64_t end, Function f) {
+  for (int64_t tiles = (end - begin + kMost - 1) / kMost; tiles > 0; --tiles) {
+    const int64_t tokens = (end - begin + tiles - 1) / tiles;
+    with_tokens<kMost>(tokens, begin, f);
+    begin += tokens;
+  }
+}
+
+// Tokens [begin, end) over the row blocks of y, straight from the packed codes: the weights of a row block
+// are streamed once; a second tile of tokens finds them in L1.
 template <class L, CodeWidth C, ScaleType S, bool kSymmetric>
-void quantised_few(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y) {
+void quantised_tokens(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y,
+                      int64_t begin, int64_t end) {
   const int64_t block_bytes = w.num_groups * w.group_bytes;
   for (int64_t r = y.block_begin; r < y.block_end; ++r)
-    for_token_tiles<L::kQuantisedTokens>(0, y.num_tokens, [&]<int T>(int64_t t) {
+    for_token_tiles<L::kQuantisedTokens>(begin, end, [&]<int T>(int64_t t) {
       quantised_block<L, C, S, kSymmetric, T>(w, x, w.data + r * block_bytes, t, y.y + r * kLanes,
                                               y.y_stride);
     });
 }
 
-template <class L, CodeWidth C, ScaleType S>
-void quantised_few(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y) {
-  w.symmetric ? quantised_few<L, C, S, true>(w, x, y) : quantised_few<L, C, S, false>(w, x, y);
+// Calls f with the matrix' properties as constants.
+template <class Function>
+MLXCEL_INLINE void with_format(const QuantisedWeights& w, Function f) {
+  const auto with_symmetry = [&]<CodeWidth C, ScaleType S>() {
+    w.symmetric ? f.template operator()<C, S, true>() : f.template operator()<C, S, false>();
+  };
+  const auto with_scales = [&]<CodeWidth C>() {
+    switch (w.scale_type) {
+      case ScaleType::kF16:
+        return with_symmetry.template operator()<C, ScaleType::kF16>();
+      case ScaleType::kBF16:
+        return with_symmetry.template operator()<C, ScaleType::kBF16>();
+      case ScaleType::kF32:
+        return with_symmetry.template operator()<C, ScaleType::kF32>();
+    }
+  };
+  w.width == CodeWidth::kNibble ? with_scales.template operator()<CodeWidth::kNibble>()
+                                : with_scales.template operator()<CodeWidth::kByte>();
 }
-template <class L, CodeWidth C>
-void quantised_few(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y) {
-  switch (w.scale_type) {
-    case ScaleType::kF16:
-      return quantised_few<L, C, ScaleType::kF16>(w, x, y);
-    case ScaleType::kBF16:
-      return quantised_few<L, C, ScaleType::kBF16>(w, x, y);
-    case ScaleType::kF32:
-      return quantised_few<L, C, ScaleType::kF32>(w, x, y);
-  }
+
+template <class L>
+void quantised_tokens(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y,
+                      int64_t begin, int64_t end) {
+  with_format(w, [&]<CodeWidth C, ScaleType S, bool kSymmetric>() {
+    quantised_tokens<L, C, S, kSymmetric>(w, x, y, begin, end);
+  });
 }
 
 // Many tokens: the codes of a piece of a row block are widened once into a panel that stays in L1 (16 KiB),
@@ -196,8 +239,8 @@ void widen_codes(const uint8_t* codes, int64_t vectors, int16_t* words) {
     const typename L::Raw raw = L::load_raw(codes);
     if constexpr (C == CodeWidth::kNibble) {
       L::store_words(words, L::template nibbles<0>(raw));
-      L::store_words(words + 32, L::template nibbles<1>(raw));
-      L::store_words(words + 64, L::template nibbles<2>(raw));
+      L::store_words(words + 32, L::template nibbles<2>(raw));
+      L::store_words(words + 64, L::template nibbles<1>(raw));
       L::store_words(words + 96, L::template nibbles<3>(raw));
       words += 128;
     } else {
@@ -280,12 +323,7 @@ void panel_tokens(const QuantisedWeights& w, const QuantisedInput& x, const Pane
 constexpr int64_t kTokensPerChunk = 192;
 
 template <class L>
-void linear_quantised(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y) {
-  if (y.num_tokens <= L::kQuantisedTokens) {  // above, widening once pays
-    w.width == CodeWidth::kNibble ? quantised_few<L, CodeWidth::kNibble>(w, x, y)
-                                  : quantised_few<L, CodeWidth::kByte>(w, x, y);
-    return;
-  }
+void linear_panels(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y) {
   static_assert(sizeof(Panel<L>) <= kLinearScratchBytes);
   Panel<L>& panel = *static_cast<Panel<L>*>(static_cast<void*>(y.scratch));
   const int64_t block_bytes = w.num_groups * w.group_bytes, per_panel = kPanelColumns / w.group_size;
@@ -301,6 +339,23 @@ void linear_quantised(const QuantisedWeights& w, const QuantisedInput& x, const 
       }
     }
   }
+}
+
+// Tokens whose activations of one row share half of L2 (1 MiB at least) with the weights of a row block.
+constexpr int64_t chunk_tokens(int64_t bytes_per_token, int64_t tile) {
+  const int64_t fit = 512 * 1024 / bytes_per_token / tile * tile;
+  return fit < tile ? tile : fit;
+}
+
+template <class L>
+void linear_quantised(const QuantisedWeights& w, const QuantisedInput& x, const LinearTarget& y) {
+  if (!L::kWidensPanels || y.num_tokens <= L::kQuantisedTokens) {
+    const int64_t chunk = chunk_tokens(x.p_stride * 2, L::kQuantisedTokens);
+    for (int64_t t = 0; t < y.num_tokens; t += chunk)
+      quantised_tokens<L>(w, x, y, t, min64(y.num_tokens, t + chunk));
+    return;
+  }
+  if constexpr (L::kWidensPanels) linear_panels<L>(w, x, y);
 }
 
 // Plain elements of type E as lanes.
@@ -418,8 +473,9 @@ MLXCEL_INLINE void widen_pair(typename L::Raw raw, Function value, float* out) {
   } else {
     w = L::template bytes<c>(raw);
   }
-  L::store(out + (2 * c) * kLanes, value(L::template word_floats<0>(w)));
-  L::store(out + (2 * c + 1) * kLanes, value(L::template word_floats<1>(w)));
+  out += pair_offset<C>(c) * kLanes;
+  L::store(out, value(L::template word_floats<0>(w)));
+  L::store(out + kLanes, value(L::template word_floats<1>(w)));
 }
 
 // `groups` groups of one row block as f32 [k][16]: fma(q, s, b); symmetric formats: (q - zero_point) * s.

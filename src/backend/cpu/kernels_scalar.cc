@@ -5,7 +5,7 @@
 namespace mlxcel {
 
 const KernelTable* scalar_kernels() {
-  static constexpr KernelTable kTable = make_table<ScalarLanes16>("scalar");
+  static constexpr KernelTable kTable = make_word_table<ScalarLanes16>("scalar");
   return &kTable;
 }
 

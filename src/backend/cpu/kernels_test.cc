@@ -162,29 +162,32 @@ float chain_row(const WeightMatrix& w, int64_t row, const float* x) {
 class LinearRun {
  public:
   LinearRun(const PackedMatrix& matrix, int64_t tokens, Random& random) : matrix_(matrix), tokens_(tokens) {
-    input_.use(matrix.columns(), matrix.is_quantised() ? uint8_t{15} : uint8_t{0});
-    input_.reserve(tokens);
-    for (int64_t t = 0; t < tokens; ++t) {
-      std::fill_n(input_.row(t), input_.stride(), kNan);
-      const std::vector<float> x = random.floats(static_cast<size_t>(matrix.columns()));
-      std::copy(x.begin(), x.end(), input_.row(t));
-    }
+    for (int64_t t = 0; t < tokens; ++t)
+      rows_.push_back(random.floats(static_cast<size_t>(matrix.columns())));
     out_.set_columns(matrix.rows());
     out_.reserve(tokens);
     scratch_.reserve(kLinearScratchBytes);
   }
-  float* input(int64_t token) { return input_.row(token); }
-  const RowBuffer& run(const KernelTable& kernels, float top) {
-    for (int64_t t = 0; t < tokens_; ++t) std::fill_n(out_.row(t), out_.stride(), kNan);
+  float* input(int64_t token) { return rows_[static_cast<size_t>(token)].data(); }
+  // top: 0 for f32 precision. `forms`: what the kernel is to read.
+  const RowBuffer& run(const KernelTable& kernels, float top, InputForms forms) {
+    LinearInput input;
+    input.use(matrix_.columns(), matrix_.is_quantised() ? uint8_t{15} : uint8_t{0}, forms);
+    input.reserve(tokens_);
+    for (int64_t t = 0; t < tokens_; ++t) {
+      std::fill_n(input.row(t), input.stride(), kNan);
+      std::copy_n(this->input(t), matrix_.columns(), input.row(t));
+      std::fill_n(out_.row(t), out_.stride(), kNan);
+    }
     const LinearTarget target = {out_.row(0), out_.stride(),        tokens_,
                                  0,           matrix_.num_blocks(), scratch_.data()};
     if (!matrix_.is_quantised()) {
-      kernels.linear_plain(matrix_.plain(), input_.row(0), input_.stride(), target);
+      kernels.linear_plain(matrix_.plain(), input.row(0), input.stride(), target);
     } else if (top == 0.0f) {
-      kernels.linear_dequantised(matrix_.quantised(), input_.row(0), input_.stride(), target);
+      kernels.linear_dequantised(matrix_.quantised(), input.row(0), input.stride(), target);
     } else {
-      for (int64_t t = 0; t < tokens_; ++t) input_.quantise(kernels, top, matrix_.columns(), 15, t);
-      kernels.linear_quantised(matrix_.quantised(), input_.quantised(matrix_.quantised().group_size, 0),
+      for (int64_t t = 0; t < tokens_; ++t) input.quantise(kernels, top, matrix_.columns(), 15, t);
+      kernels.linear_quantised(matrix_.quantised(), input.quantised(matrix_.quantised().group_size, 0),
                                target);
     }
     return out_;
@@ -193,10 +196,15 @@ class LinearRun {
  private:
   const PackedMatrix& matrix_;
   int64_t tokens_;
-  LinearInput input_;
+  std::vector<std::vector<float>> rows_;
   RowBuffer out_;
   AlignedBuffer<uint8_t> scratch_;
 };
+
+InputForms forms_of(const KernelTable& kernels, float top) {
+  if (top == 0.0f) return {};
+  return top > 127.0f ? kernels.high_forms : kernels.int8_forms;
+}
 
 void expect_linear(const WeightFormat& format, int64_t rows, int64_t columns, Random& random) {
   ThreadPool pool(2);
@@ -211,7 +219,7 @@ void expect_linear(const WeightFormat& format, int64_t rows, int64_t columns, Ra
     for (size_t k = 0; k < row.size(); ++k)
       ASSERT_TRUE(same(row[k], unpacked[k])) << format.name() << " row " << r;
   }
-  for (const int64_t tokens : {1, 2, 3, 5, 9, 14}) {
+  for (const int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 40}) {
     LinearRun run(packed, tokens, random);
     if (tokens > 2) run.input(1)[columns / 2] = tokens == 5 ? kNan : std::numeric_limits<float>::infinity();
     if (tokens > 3) std::fill_n(run.input(3), columns, tokens == 5 ? 0.0f : 1e-38f);
@@ -224,7 +232,7 @@ void expect_linear(const WeightFormat& format, int64_t rows, int64_t columns, Ra
                                      : integer_row(made->matrix, *shape, r, run.input(t), top));
       }
       for (const KernelTable* kernels : tables()) {
-        const RowBuffer& y = run.run(*kernels, top);
+        const RowBuffer& y = run.run(*kernels, top, forms_of(*kernels, top));
         for (int64_t t = 0; t < tokens; ++t) {
           for (int64_t r = 0; r < rows; ++r)
             ASSERT_TRUE(same(y.row(t)[r], want[static_cast<size_t>(t * rows + r)]))

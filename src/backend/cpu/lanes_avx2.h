@@ -13,6 +13,8 @@ namespace {
 struct Avx2Lanes {
   // 16 registers: 4 tokens x 2 halves of integer sums leave 8 for weights, mask and broadcasts.
   static constexpr int kQuantisedTokens = 4;
+  // Few registers: unpacking codes for each tile of 4 tokens would cost as much as the products.
+  static constexpr bool kWidensPanels = true;
   static constexpr int kPlainRegisters = 6;
   static constexpr int kPlainTokens = 6;
   static constexpr int kAttentionRows = 6;
@@ -136,6 +138,22 @@ struct Avx2Lanes {
   static MLXCEL_INLINE void store_i16(int16_t* p, I x) {
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
     _mm256_storeu_si256(static_cast<__m256i*>(static_cast<void*>(p)), packed);
+  }
+  static MLXCEL_INLINE I high_plane(I x) {
+    const __m256i half = _mm256_set1_epi32(64);
+    return {_mm256_srai_epi32(_mm256_add_epi32(x.a, half), 7),
+            _mm256_srai_epi32(_mm256_add_epi32(x.b, half), 7)};
+  }
+  static MLXCEL_INLINE I low_plane(I x, I high) {
+    return {_mm256_sub_epi32(x.a, _mm256_slli_epi32(high.a, 7)),
+            _mm256_sub_epi32(x.b, _mm256_slli_epi32(high.b, 7))};
+  }
+  static MLXCEL_INLINE void store_quads(int8_t* p, I x) {
+    const __m256i words =
+        _mm256_packs_epi32(_mm256_shuffle_epi32(x.a, 0xD8), _mm256_shuffle_epi32(x.b, 0xD8));
+    const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
+    _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(p)),
+                     _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
   }
 
   static MLXCEL_INLINE I dot16(I acc, W w, const int16_t* p) {

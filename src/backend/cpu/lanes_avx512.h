@@ -1,6 +1,5 @@
-// The lanes policy for AVX-512 (F, BW, DQ, VL): 16 lanes as one 512-bit register. With MLXCEL_LANES_VNNI the
-// integer product and its addition are one instruction (vpdpwssd). See lanes_scalar.h for what each operation
-// means. Only for files built with MLXCEL_FLAGS_AVX512 or wider.
+// The lanes policy for AVX-512 (F, BW, DQ, VL): 16 lanes as one 512-bit register. See lanes_scalar.h for what
+// each operation means. Only for files built with MLXCEL_FLAGS_AVX512 or wider.
 #pragma once
 
 #include <immintrin.h>
@@ -12,8 +11,9 @@ namespace mlxcel {
 namespace {
 
 struct Avx512Lanes {
-  // 32 registers: 8 tokens of integer sums and 8 of float sums leave 16.
-  static constexpr int kQuantisedTokens = 8;
+  // 32 registers: 12 tokens of integer sums and 12 of float sums leave 8.
+  static constexpr int kQuantisedTokens = 12;
+  static constexpr bool kWidensPanels = false;
   static constexpr int kPlainRegisters = 12;
   static constexpr int kPlainTokens = 8;
   static constexpr int kAttentionRows = 8;
@@ -99,18 +99,24 @@ struct Avx512Lanes {
   static MLXCEL_INLINE void store_i16(int16_t* p, I x) {
     _mm256_storeu_si256(static_cast<__m256i*>(static_cast<void*>(p)), _mm512_cvtepi32_epi16(x.a));
   }
+  static MLXCEL_INLINE I high_plane(I x) {
+    return {_mm512_srai_epi32(_mm512_add_epi32(x.a, _mm512_set1_epi32(64)), 7)};
+  }
+  static MLXCEL_INLINE I low_plane(I x, I high) {
+    return {_mm512_sub_epi32(x.a, _mm512_slli_epi32(high.a, 7))};
+  }
+  static MLXCEL_INLINE void store_quads(int8_t* p, I x) {
+    _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(p)),
+                     _mm512_cvtepi32_epi8(_mm512_shuffle_epi32(x.a, _MM_PERM_DBCA)));
+  }
 
   static MLXCEL_INLINE I dot16(I acc, W w, const int16_t* p) {
     int32_t pair;
     __builtin_memcpy(&pair, p, 4);
-#if defined(MLXCEL_LANES_VNNI)
-    return {_mm512_dpwssd_epi32(acc.a, w.a, _mm512_set1_epi32(pair))};
-#else
     I sum = {_mm512_add_epi32(acc.a, _mm512_madd_epi16(w.a, _mm512_set1_epi32(pair)))};
     // The addition happens here: compilers like to gather many products first, and spill them all.
     __asm__("" : "+v"(sum.a));
     return sum;
-#endif
   }
   static MLXCEL_INLINE W load_words(const int16_t* p) { return {_mm512_loadu_si512(p)}; }
   static MLXCEL_INLINE void store_words(int16_t* p, W w) { _mm512_storeu_si512(p, w.a); }

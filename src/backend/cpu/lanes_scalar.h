@@ -22,6 +22,7 @@ namespace {
 struct ScalarLanes16 {
   // One token, one row block, one query row at a time: nothing is gained by more without vectors.
   static constexpr int kQuantisedTokens = 1;
+  static constexpr bool kWidensPanels = false;
   static constexpr int kPlainRegisters = 1;
   static constexpr int kPlainTokens = 1;
   static constexpr int kAttentionRows = 1;
@@ -175,6 +176,24 @@ struct ScalarLanes16 {
   static void store_i16(int16_t* p, I a) {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<int16_t>(a.v[i]);
   }
+  // The high plane of 16 integers, and what is left for the low one.
+  static I high_plane(I a) {
+    for (int i = 0; i < 16; ++i) a.v[i] = (a.v[i] + 64) >> 7;
+    return a;
+  }
+  static I low_plane(I a, I high) {
+    for (int i = 0; i < 16; ++i) a.v[i] -= 128 * high.v[i];
+    return a;
+  }
+  // 16 integers within int8, each four in the order 0, 2, 1, 3.
+  static void store_quads(int8_t* p, I a) {
+    for (int i = 0; i < 16; i += 4) {
+      p[i] = static_cast<int8_t>(a.v[i]);
+      p[i + 1] = static_cast<int8_t>(a.v[i + 2]);
+      p[i + 2] = static_cast<int8_t>(a.v[i + 1]);
+      p[i + 3] = static_cast<int8_t>(a.v[i + 3]);
+    }
+  }
 
   // acc[r] += w[r][0] * p[0] + w[r][1] * p[1]; p points at two int16.
   static I dot16(I acc, W w, const int16_t* p) {
@@ -196,14 +215,14 @@ struct ScalarLanes16 {
     memcpy(r.v, p, sizeof r.v);
     return r;
   }
-  // Codes 2c and 2c+1 of every row: nibbles c and c+4 of its dword.
+  // The pair of codes in nibbles c and c+4 of every row's dword.
   template <int c>
   static W nibbles(Raw raw) {
     W w;
     for (int i = 0; i < 32; ++i) w.v[i] = static_cast<int16_t>((raw.v[i] >> (4 * c)) & 15);
     return w;
   }
-  // Codes 2c and 2c+1 of every row: bytes c and c+2 of its dword.
+  // The pair of codes in bytes c and c+2 of every row's dword.
   template <int c>
   static W bytes(Raw raw) {
     W w;

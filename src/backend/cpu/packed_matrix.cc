@@ -94,7 +94,7 @@ struct CodePlace {
 };
 CodePlace code_place(CodeWidth width, int64_t k, int64_t lane) {
   if (width == CodeWidth::kNibble) {
-    const int64_t inside = k % 8, nibble = inside / 2 + 4 * (inside % 2);
+    const int64_t inside = k % 8, nibble = inside / 4 + 2 * (inside / 2 % 2) + 4 * (inside % 2);
     return {k / 8 * 64 + lane * 4 + nibble / 2, static_cast<int>(nibble % 2) * 4};
   }
   const int64_t inside = k % 4;
